@@ -1,0 +1,3 @@
+//! The storage engine of a Roost node.
+
+pub mod status;
