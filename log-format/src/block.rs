@@ -1,0 +1,1 @@
+//! Blocks: the unit of group commit.

@@ -1,0 +1,1 @@
+//! Fixed layouts at fixed offsets.

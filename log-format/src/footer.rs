@@ -1,0 +1,1 @@
+//! Footers of closed segments.
