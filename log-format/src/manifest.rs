@@ -166,7 +166,7 @@ pub fn choose(copy0: &[u8], copy1: &[u8]) -> Result<ManifestCopy, ChooseError> {
             Ordering::Equal | Ordering::Less => second,
         }),
         (Ok(copy), Err(_)) | (Err(_), Ok(copy)) => Ok(copy),
-        (Err(first), Err(second)) => Err(ChooseError::Neither { first, second }),
+        (Err(first), Err(second)) => Err(ChooseError::Neither { first: Box::new(first), second: Box::new(second) }),
     }
 }
 
@@ -244,9 +244,9 @@ pub enum ChooseError {
     #[error("both copies of the manifest are unusable; at offset 0: {first}; at offset 4096: {second}")]
     Neither {
         /// What is wrong with the copy at offset 0.
-        first: ManifestError,
+        first: Box<ManifestError>,
         /// What is wrong with the copy at offset 4096.
-        second: ManifestError,
+        second: Box<ManifestError>,
     },
     /// A copy is whole, but a newer program wrote it.
     #[error("the manifest was written by a newer program: {0}; use that one")]
