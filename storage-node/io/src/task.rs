@@ -15,9 +15,7 @@ impl<T> Future for JoinHandle<T> {
     /// # Panics
     /// If the task was torn down with its executor before it ended.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        Pin::new(&mut self.0)
-            .poll(context)
-            .map(|result| result.expect("a task outlives its handle unless its executor is gone"))
+        Pin::new(&mut self.0).poll(context).map(|result| result.expect("a task outlives its handle unless its executor is gone"))
     }
 }
 
