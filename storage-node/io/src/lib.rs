@@ -133,6 +133,8 @@ pub trait Stream: 'static {
     type Socket: 'static;
     /// Splits it into two sides, which may be used by two tasks.
     fn into_split(self) -> (Self::Read, Self::Write);
+    /// Puts two sides of the same connection together again.
+    fn reunite(read: Self::Read, write: Self::Write) -> Self;
     /// Takes it off this runtime, to be adopted by another. No byte is read but those that were asked for.
     fn into_socket(self) -> Self::Socket;
     /// Who is on the other side.

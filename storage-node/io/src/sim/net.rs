@@ -349,6 +349,10 @@ impl Stream for SimStream {
         (SimReadHalf(self.0.clone()), SimWriteHalf(self.0))
     }
 
+    fn reunite(read: SimReadHalf, _write: SimWriteHalf) -> Self {
+        Self(read.0)
+    }
+
     fn into_socket(self) -> SimSocket {
         SimSocket(self.0)
     }
