@@ -92,6 +92,13 @@ impl Stream for GlommioStream {
         Self(read.0)
     }
 
+    /// # Panics
+    /// If they are sides of different connections.
+    fn reunite(read: GlommioReadHalf, write: GlommioWriteHalf) -> Self {
+        assert!(Rc::ptr_eq(&read.0, &write.0), "these are sides of different connections");
+        Self(read.0)
+    }
+
     fn into_socket(self) -> GlommioSocket {
         let stream = self.0.stream.borrow_mut().take().expect(NOT_HANDED_OVER);
         // SAFETY: the stream keeps the descriptor open until after this call.

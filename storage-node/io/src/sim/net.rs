@@ -353,6 +353,13 @@ impl Stream for SimStream {
         Self(read.0)
     }
 
+    /// # Panics
+    /// If they are sides of different connections.
+    fn reunite(read: SimReadHalf, write: SimWriteHalf) -> Self {
+        assert!(Rc::ptr_eq(&read.0, &write.0), "these are sides of different connections");
+        Self(read.0)
+    }
+
     fn into_socket(self) -> SimSocket {
         SimSocket(self.0)
     }
