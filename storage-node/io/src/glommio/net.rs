@@ -88,10 +88,6 @@ impl Stream for GlommioStream {
         (GlommioReadHalf(self.0.clone()), GlommioWriteHalf(self.0))
     }
 
-    fn reunite(read: GlommioReadHalf, _write: GlommioWriteHalf) -> Self {
-        Self(read.0)
-    }
-
     /// # Panics
     /// If they are sides of different connections.
     fn reunite(read: GlommioReadHalf, write: GlommioWriteHalf) -> Self {

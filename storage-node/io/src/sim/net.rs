@@ -349,10 +349,6 @@ impl Stream for SimStream {
         (SimReadHalf(self.0.clone()), SimWriteHalf(self.0))
     }
 
-    fn reunite(read: SimReadHalf, _write: SimWriteHalf) -> Self {
-        Self(read.0)
-    }
-
     /// # Panics
     /// If they are sides of different connections.
     fn reunite(read: SimReadHalf, write: SimWriteHalf) -> Self {
