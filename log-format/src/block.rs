@@ -172,7 +172,7 @@ pub enum BlockError {
     },
     /// A length is out of its bounds or contradicts another.
     #[error(
-        "block with the length {length}, of which {used} bytes used, {run_count} runs and {record_count} records: these cannot be"
+        "block claims {length} bytes, {used} of them used, {run_count} runs and {record_count} records, which no block can have"
     )]
     Length {
         /// The length it claims.

@@ -209,7 +209,7 @@ fn read_extent(entry: &disk::ExtentEntry, next: ExtentNumber) -> Result<ExtentEn
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckpointError {
     /// They are no flatbuffer.
-    #[error("checkpoint part is malformed: {0}")]
+    #[error("checkpoint part is no valid flatbuffer")]
     Malformed(#[from] flatbuffers::InvalidFlatbuffer),
     /// The checkpoint's kind is unknown.
     #[error("checkpoint of the unknown kind {0}")]

@@ -206,7 +206,7 @@ pub enum ManifestError {
     #[error("a reserved bit of the header is set")]
     Reserved,
     /// The body is no flatbuffer.
-    #[error("its body is malformed: {0}")]
+    #[error("its body is no valid flatbuffer")]
     Body(#[from] flatbuffers::InvalidFlatbuffer),
     /// There is no node id, or it is zero.
     #[error("it has no node id")]

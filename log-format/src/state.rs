@@ -188,7 +188,10 @@ pub enum StateError {
     #[error("state record creates an extent with an extent id or a group id of zero")]
     ZeroId,
     /// The range ends before it begins.
-    #[error("state record discards a range that ends before it begins: {first:?} to {last:?}")]
+    #[error(
+        "state record discards a range that ends before it begins: ({}, {}) to ({}, {})",
+        .first.deliver_at, .first.seq, .last.deliver_at, .last.seq
+    )]
     Range {
         /// Its first key.
         first: Key,
