@@ -71,7 +71,7 @@ pub(crate) static KEYS: &[Key] = &[
     key!(node.pin, "Pin each shard's thread to a CPU of its own (when there are enough)."),
     key!(node.cpus, "The CPUs for the shards, one each in this order; empty: those that the process may run on."),
     key!(node.shutdown_timeout, "How long SIGTERM waits for what is in flight, before the process ends with exit code 1."),
-    key!(log.segment_size, "Size of a segment file: a multiple of 4k, 1M to 4G. Fixed once the data directory exists."),
+    key!(log.segment_size, "Size of a segment file: a multiple of 4k, 1M to 4G."),
     key!(log.prepared_segments, "Segments kept ready ahead of use by each shard, 1 to 64."),
     key!(
         log.block_size,
