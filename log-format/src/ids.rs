@@ -212,7 +212,9 @@ mod tests {
         assert_eq!(id.to_string(), "01234567-89ab-cdef-0011-223344556677");
         assert_eq!(id.to_string().parse(), Ok(id));
         assert_eq!("0123456789ABCDEF0011223344556677".parse(), Ok(id));
-        for bad in ["", "01234567-89ab-cdef-0011-22334455667", "0123456789abcdef001122334455667g", "é1234567-89ab-cdef-0011-22334455667"] {
+        for bad in
+            ["", "01234567-89ab-cdef-0011-22334455667", "0123456789abcdef001122334455667g", "é1234567-89ab-cdef-0011-22334455667"]
+        {
             assert!(bad.parse::<ExtentId>().is_err(), "{bad:?}");
         }
         assert_eq!(ExtentId::from_bytes(id.to_bytes()), id);
@@ -223,7 +225,7 @@ mod tests {
         for shards in [1, 2, 3, 7, 64] {
             let mut counts = vec![0u32; shards as usize];
             for id in 0..10_000u128 {
-                counts[shard_of(GroupId(id << 64 | id * 0x1_0001), shards).0 as usize] += 1;
+                counts[shard_of(GroupId((id << 64) | (id * 0x1_0001)), shards).0 as usize] += 1;
             }
             let mean = 10_000 / shards;
             assert!(counts.iter().all(|&count| count > mean / 2 && count < mean * 2), "{shards}: {counts:?}");

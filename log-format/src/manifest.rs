@@ -62,6 +62,10 @@ impl Manifest {
     /// If the values are such that [`decode_copy`] refuses them.
     pub fn encode_copy(&self, generation: u64) -> Box<[u8; PAGE_SIZE]> {
         assert_eq!(self.problem(), None, "the manifest is one that can be read back");
+        self.page(generation)
+    }
+
+    fn page(&self, generation: u64) -> Box<[u8; PAGE_SIZE]> {
         let mut builder = FlatBufferBuilder::new();
         let node = disk::Id::new((self.node.0 >> 64) as u64, self.node.0 as u64);
         let args = disk::ManifestArgs {
@@ -251,4 +255,59 @@ pub enum ChooseError {
     /// A copy is whole, but a newer program wrote it.
     #[error("the manifest was written by a newer program: {0}; use that one")]
     Newer(ManifestError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MANIFEST: Manifest =
+        Manifest { node: NodeId(1), incarnation: Incarnation(1), shard_count: 1, segment_size: 1 << 20, feature_flags: 0 };
+
+    #[test]
+    fn generations_alternate_between_the_two_places() {
+        assert_eq!([copy_offset(0), copy_offset(1), copy_offset(2), copy_offset(u64::MAX)], [0, 4096, 0, 4096]);
+    }
+
+    #[test]
+    fn values_that_no_node_has_are_refused_and_never_written() {
+        let rows = [
+            (Manifest { node: NodeId(0), ..MANIFEST }, ManifestError::Node),
+            (Manifest { shard_count: 0, ..MANIFEST }, ManifestError::ShardCount(0)),
+            (Manifest { shard_count: 10_001, ..MANIFEST }, ManifestError::ShardCount(10_001)),
+            (Manifest { segment_size: 8192, ..MANIFEST }, ManifestError::SegmentSize(8192)),
+            (Manifest { segment_size: (1 << 20) + 1, ..MANIFEST }, ManifestError::SegmentSize((1 << 20) + 1)),
+            (Manifest { feature_flags: 1 << 63, ..MANIFEST }, ManifestError::Features { unknown: 1 << 63 }),
+        ];
+        for (manifest, error) in rows {
+            assert_eq!(decode_copy(&manifest.page(1)[..]), Err(error));
+            assert!(std::panic::catch_unwind(|| manifest.encode_copy(1)).is_err());
+        }
+    }
+
+    #[test]
+    fn a_whole_copy_of_a_newer_program_is_never_passed_over() {
+        let [old, new] = [6, 7].map(|generation| MANIFEST.page(generation));
+        let features = |generation| Manifest { feature_flags: 2, ..MANIFEST }.page(generation);
+        let newer = Err(ChooseError::Newer(ManifestError::Features { unknown: 2 }));
+        assert_eq!(choose(&old[..], &features(7)[..]), newer);
+        assert_eq!(choose(&features(8)[..], &new[..]), newer);
+        assert_eq!(choose(&[0; PAGE_SIZE], &features(7)[..]), newer);
+    }
+
+    #[test]
+    fn a_damaged_copy_gives_way_to_the_other() {
+        let [old, new, newest] = [6, 7, 8].map(|generation| MANIFEST.page(generation));
+        let generation = |copy0: &[u8], copy1: &[u8]| choose(copy0, copy1).map(|copy| copy.generation);
+        assert_eq!(generation(&old[..], &new[..]), Ok(7));
+        assert_eq!(generation(&newest[..], &new[..]), Ok(8));
+        assert_eq!(generation(&old[..], &[0; PAGE_SIZE]), Ok(6));
+        assert_eq!(generation(&[], &new[..]), Ok(7));
+        // Written to the place of the other: it is not the newest that was meant to be there.
+        assert_eq!(generation(&old[..], &newest[..]), Ok(6));
+        // A bit of the version alone is damage, not a newer program.
+        let mut damaged = new.clone();
+        damaged[field::VERSION] ^= 2;
+        assert_eq!(generation(&old[..], &damaged[..]), Ok(6));
+    }
 }

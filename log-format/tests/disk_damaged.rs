@@ -1,6 +1,8 @@
 //! `golden/v1/damaged/` pins what is said of damaged bytes: one table, a row for each file, with the exact error.
 //! `ROOST_REGENERATE_GOLDEN=1` writes the files anew from the rows.
 
+#![allow(clippy::unwrap_used, reason = "the helpers of a test are test code")]
+
 mod disk_samples;
 
 use disk_samples::golden::{compare, golden};

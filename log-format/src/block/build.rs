@@ -235,6 +235,11 @@ impl BlockBuilder {
         offset as u32
     }
 
+    #[cfg(test)]
+    pub(super) fn capacities(&self) -> (usize, usize) {
+        (self.run_offsets.capacity(), self.checks.capacity())
+    }
+
     /// Ends the block: zeroes what is behind its runs, writes the header. Gives the block's length. The builder must be
     /// [reset](Self::reset) before the next block.
     ///

@@ -1,5 +1,7 @@
 //! The golden files: compared with what the encoders make now, or made anew.
 
+#![allow(clippy::unwrap_used, reason = "only tests use it")]
+
 use std::path::{Path, PathBuf};
 
 fn directory(below: &str) -> PathBuf {

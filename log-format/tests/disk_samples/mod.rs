@@ -1,6 +1,7 @@
 //! Samples of everything on disk, made by the crate's own encoders, and helpers that know docs/format.md but not the crate's code.
 
 #![allow(dead_code, reason = "each test uses the samples that it needs")]
+#![allow(clippy::unwrap_used, reason = "only tests use it")]
 
 pub(crate) mod golden;
 
