@@ -188,7 +188,7 @@ impl BlockBuilder {
     }
 
     /// Adds a record to the last run: its seq is the run's first plus its index. Gives the offset of its header in the block.
-    /// `payload_checksum` is taken as it is ([`crate::payload_checksum`]). `end_of_op` marks the last record that its op has in this run.
+    /// `payload_checksum` is taken as it is ([`crate::payload_checksum`]). `end_of_op` marks the last record of its op, over all its runs.
     ///
     /// # Panics
     /// If there is no run, it is full, the record does not fit into `buf` or is greater than [`RECORD_SIZE_MAX`], or if

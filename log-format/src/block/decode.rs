@@ -303,7 +303,7 @@ pub struct Record<'a> {
     pub seq: Seq,
     /// The op that it belongs to.
     pub op: Op,
-    /// Whether it is the last one that its op has in the run.
+    /// Whether it is the last one of its op, over all runs that the op has.
     pub end_of_op: bool,
     /// When it falls due; 0 outside timer runs.
     pub deliver_at: DeliverAt,
