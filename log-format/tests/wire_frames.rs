@@ -1,6 +1,7 @@
 //! Decoders of the wire protocol take any bytes: a value or an error, never a panic; and no damaged header or body passes.
 //! `golden/wire/` pins the protocol byte for byte: one frame of each kind and each refusal. A change there is a change of the
 //! protocol: it needs a version step and an ADR. `ROOST_REGENERATE_GOLDEN=1` writes the files anew.
+#![allow(clippy::unwrap_used)]
 
 mod wire_samples;
 

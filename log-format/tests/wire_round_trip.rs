@@ -1,4 +1,5 @@
 //! What is written is what is read, for any values.
+#![allow(clippy::unwrap_used)]
 
 use log_format::ids::{DeliverAt, Epoch, ExtentId, ExtentKind, GroupId, Key, Op, Seq, ShardIndex, Timestamp};
 use log_format::wire::reply::{AppendAck, Durability, ExtentInfo, ExtentState, OperationResult, ReadEntry};
