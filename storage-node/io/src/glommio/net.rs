@@ -125,6 +125,9 @@ fn wrap(stream: TcpStream) -> io::Result<GlommioStream> {
 
 impl ReadHalf for GlommioReadHalf {
     async fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if buf.is_empty() {
+            return Ok(0);
+        }
         poll_fn(|context| self.0.poll(|stream| stream.poll_read(context, buf))).await
     }
 }
