@@ -4,12 +4,12 @@ use std::fs::{File, OpenOptions, read_link, read_to_string};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::sys::stat::{major, minor};
 
-use crate::Capabilities;
+use crate::{Capabilities, PAGE_SIZE};
 
 /// Taken where the kernel does not tell: devices have sectors of at most this size, with few exceptions.
 const OFFSET_ALIGNMENT_GUESS: u32 = 4096;
@@ -53,6 +53,14 @@ impl ProbeFile {
     }
 }
 
+impl ProbeFile {
+    /// Where it can be opened once more.
+    pub(super) fn path(&self) -> PathBuf {
+        let by_number = || PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()));
+        self.name.clone().unwrap_or_else(by_number)
+    }
+}
+
 impl Drop for ProbeFile {
     fn drop(&mut self) {
         if let Some(name) = &self.name {
@@ -60,6 +68,19 @@ impl Drop for ProbeFile {
             let _ = std::fs::remove_file(name);
         }
     }
+}
+
+/// The device number below a directory.
+pub(super) fn number(directory: &Path) -> io::Result<u64> {
+    Ok(directory.metadata()?.dev())
+}
+
+/// A file in `directory` with a page that is on the device.
+pub(super) fn written_probe(directory: &Path) -> io::Result<ProbeFile> {
+    let probe = ProbeFile::create(directory, 0)?;
+    probe.file.write_all_at(&[0x5A; PAGE_SIZE], 0)?;
+    probe.file.sync_data()?;
+    Ok(probe)
 }
 
 /// Alignments of memory and of offsets; `None` where the kernel does not tell (before 6.1), zeros where there is no direct I/O.

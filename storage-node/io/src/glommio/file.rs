@@ -5,13 +5,13 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use ::glommio::GlommioError;
 use ::glommio::io::{DmaBuffer, DmaFile, OpenOptions as DmaOptions, ReadResult};
 
-use super::GlommioRuntime;
+use super::{GlommioRuntime, device};
 use crate::{File, IoBuf, OpenOptions, PAGE_SIZE};
 
 /// A page-aligned buffer, from the executor's registered memory where that has room.
@@ -93,7 +93,32 @@ fn check_aligned(offset: u64, length: usize) {
     );
 }
 
+/// Lets glommio find out rightly whether a device can be polled for completions. It tries with a read of the first file that it opens on
+/// a device; where nothing is there to be read, the read succeeds without the device, and all later ones fail.
+async fn probe_device(runtime: &GlommioRuntime, path: &Path) -> io::Result<()> {
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
+    };
+    let device = device::number(&directory).map_err(|error| at_path(path, error))?;
+    if runtime.shared.probed_devices.borrow().contains(&device) {
+        return Ok(());
+    }
+    match runtime.blocking((), move || device::written_probe(&directory)).await {
+        Ok(probe) => {
+            let file = DmaOptions::new().read(true).dma_open(probe.path()).await.map_err(plain_error)?;
+            file.close().await.map_err(plain_error)?;
+        }
+        // A full disk is no reason not to open what is there; its files are not empty.
+        Err(error) if error.kind() == io::ErrorKind::StorageFull => return Ok(()),
+        Err(error) => return Err(at_path(path, error)),
+    }
+    runtime.shared.probed_devices.borrow_mut().insert(device);
+    Ok(())
+}
+
 pub(super) async fn open(runtime: &GlommioRuntime, path: &Path, options: OpenOptions) -> io::Result<GlommioFile> {
+    probe_device(runtime, path).await?;
     let mut dma = DmaOptions::new();
     dma.read(true).write(options.write || options.create_new || options.durable);
     if options.create_new {

@@ -18,6 +18,7 @@ mod preflight;
 mod shard_thread;
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -47,6 +48,8 @@ struct Shared {
     random: RefCell<ChaCha8Rng>,
     /// Operations that the kernel or the helper thread has not finished.
     outstanding: Cell<usize>,
+    /// Devices for which glommio knows whether they can be polled.
+    probed_devices: RefCell<BTreeSet<u64>>,
 }
 
 /// Counts an operation as outstanding while it lives.
@@ -72,7 +75,7 @@ impl GlommioRuntime {
         let mut seed = [0; 32];
         fill_random(&mut seed)?;
         let random = RefCell::new(ChaCha8Rng::from_seed(seed));
-        Ok(Self { shared: Rc::new(Shared { random, outstanding: Cell::new(0) }) })
+        Ok(Self { shared: Rc::new(Shared { random, outstanding: Cell::new(0), probed_devices: RefCell::default() }) })
     }
 
     fn outstanding(&self) -> Outstanding {

@@ -15,17 +15,34 @@ use crate::{File, IoBuf, OpenOptions, PAGE_SIZE};
 /// What fresh buffers hold, so that nobody comes to rely on zeros.
 const FRESH: u8 = 0xDB;
 
-/// A buffer for simulated I/O.
+/// A buffer for simulated I/O: whole pages, aligned as real ones are.
 #[derive(Debug)]
-pub struct SimBuf(Vec<u8>);
+pub struct SimBuf {
+    memory: Vec<u8>,
+    start: usize,
+    length: usize,
+}
+
+impl SimBuf {
+    fn new(length: usize) -> Self {
+        let memory = vec![FRESH; length + PAGE_SIZE];
+        let start = memory.as_ptr().align_offset(PAGE_SIZE);
+        Self { memory, start, length }
+    }
+
+    fn truncate(&mut self, length: usize) {
+        assert!(length <= self.length, "a buffer holds what is written from it");
+        self.length = length;
+    }
+}
 
 impl IoBuf for SimBuf {
     fn as_slice(&self) -> &[u8] {
-        &self.0
+        &self.memory[self.start..][..self.length]
     }
 
     fn as_mut_slice(&mut self) -> &mut [u8] {
-        &mut self.0
+        &mut self.memory[self.start..][..self.length]
     }
 }
 
@@ -223,13 +240,12 @@ impl File for SimFile {
 
     fn allocate(&self, length: usize) -> SimBuf {
         assert!(length.is_multiple_of(PAGE_SIZE), "buffers are whole pages, not {length} bytes");
-        SimBuf(vec![FRESH; length])
+        SimBuf::new(length)
     }
 
     async fn write_at(&self, mut buf: SimBuf, length: usize, offset: u64) -> (io::Result<()>, SimBuf) {
         check_aligned(offset, length);
-        buf.0.truncate(length);
-        assert_eq!(buf.0.len(), length, "a buffer holds what is written from it");
+        buf.truncate(length);
         if !self.write {
             return (Err(io::Error::from_raw_os_error(libc::EBADF)), buf);
         }
@@ -275,10 +291,10 @@ impl File for SimFile {
                 if fault(core, owner, |faults| faults.read_error, FaultKind::ReadError) {
                     return Err(eio());
                 }
-                let mut bytes = vec![FRESH; length];
-                let count = disk(core, owner).read(inode, offset, &mut bytes);
+                let mut buf = SimBuf::new(length);
+                let count = disk(core, owner).read(inode, offset, buf.as_mut_slice());
                 core.record("read_at", owner.node, offset, count as u64);
-                Ok((SimBuf(bytes), count))
+                Ok((buf, count))
             },
         )
         .await
