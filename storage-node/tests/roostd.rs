@@ -43,6 +43,21 @@ fn run(arguments: &[&str]) -> Output {
     roostd(arguments).output().unwrap()
 }
 
+/// Runs a daemon that is to refuse its start. One that serves all the same is ended, and fails the test.
+fn run_refused(data: &Path, arguments: &[&str]) -> Output {
+    let mut command = roostd(&["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--segment-size", "1M"]);
+    let mut child =
+        command.arg("--data-dir").arg(data).args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut ready = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    if !ready.is_empty() {
+        child.kill().unwrap();
+        child.wait().unwrap();
+        panic!("it serves: {ready}");
+    }
+    child.wait_with_output().unwrap()
+}
+
 fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
@@ -179,4 +194,33 @@ fn an_address_in_use_is_a_refusal_with_cause_and_remedy() {
     let stderr = text(&output.stderr);
     assert!(stderr.contains(&format!("error: admin endpoint {address}: Address already in use")), "{stderr}");
     assert!(stderr.contains("\nhint: "), "{stderr}");
+}
+
+#[test]
+fn a_place_that_can_not_hold_data_is_refused_with_cause_and_remedy() {
+    let directory = TestDirectory::new("place");
+    let file = directory.0.join("a-file");
+    fs::write(&file, "in the way").unwrap();
+    let missing = directory.0.join("missing/data");
+    for (data, why) in
+        [(&file, "is not a directory"), (&missing, "missing does not exist"), (&PathBuf::from("/dev/shm/roost"), "keeps nothing")]
+    {
+        let output = run_refused(data, &[]);
+        assert_eq!(output.status.code(), Some(1), "{data:?}");
+        let lines: Vec<&str> = text(&output.stderr).lines().collect();
+        let error = lines.iter().position(|line| line.starts_with("error: ") && line.contains(why));
+        let error = error.unwrap_or_else(|| panic!("{why:?} in {lines:?}"));
+        assert!(lines[error + 1].starts_with("hint: "), "{lines:?}");
+    }
+}
+
+#[test]
+fn a_data_directory_has_one_owner() {
+    let directory = TestDirectory::new("owner");
+    let data = directory.0.join("data");
+    let first = Daemon::start(&data);
+    let output = run_refused(&data, &[]);
+    assert_eq!(output.status.code(), Some(1));
+    let holder = format!("process {}", first.child.id());
+    assert!(text(&output.stderr).contains(&holder), "{holder} in {}", text(&output.stderr));
 }

@@ -5,7 +5,6 @@
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::future::{join_all, select_all};
@@ -19,7 +18,7 @@ use super::config::Config;
 use super::health::{self, ShardHealth};
 use super::refusal::Refusal;
 use super::report::{About, VERSION};
-use super::shards::{self, Shards};
+use super::shards::{self, ShardThread, Shards};
 use super::systemd::ServiceManager;
 
 /// How often the shards are asked while the node starts, so that it is ready as soon as they are.
@@ -137,7 +136,7 @@ struct Running {
     health: watch::Receiver<Vec<ShardHealth>>,
     stage: watch::Sender<Stage>,
     commands: Vec<mpsc::Sender<ShardCommand>>,
-    threads: Vec<JoinHandle<Result<(), Refusal>>>,
+    threads: Vec<ShardThread<Result<(), Refusal>>>,
     /// The ready line but for the address for clients.
     ready_tail: String,
     /// The last status that the service manager was told.
@@ -249,17 +248,14 @@ async fn drain_one(shard: &mpsc::Sender<ShardCommand>) {
 }
 
 /// Waits for threads to end; gives the first failure.
-async fn join_threads(threads: Vec<JoinHandle<Result<(), Refusal>>>) -> Result<(), Refusal> {
+async fn join_threads(threads: Vec<ShardThread<Result<(), Refusal>>>) -> Result<(), Refusal> {
     let mut outcome = Ok(());
     for thread in threads {
         // A thread can't be awaited, and joining it would block the signals.
         while !thread.is_finished() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        let result = thread
-            .join()
-            .unwrap_or_else(|_| Err(Refusal::new("shard", "its thread panicked", "report the panic above as a bug")));
-        outcome = outcome.and(result);
+        outcome = outcome.and(thread.join());
     }
     outcome
 }

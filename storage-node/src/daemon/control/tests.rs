@@ -13,7 +13,7 @@ fn running(behaviours: &[Behaviour]) -> Running {
         health: observe(commands.clone(), seen),
         stage,
         commands,
-        threads: behaviours.iter().map(|_| std::thread::spawn(|| Ok(()))).collect(),
+        threads: behaviours.iter().map(|_| shards::thread_that_ends(Ok(()))).collect(),
         ready_tail: "test".to_owned(),
         told: String::new(),
         alive_at: Instant::now(),
@@ -55,8 +55,7 @@ async fn a_drain_ends_all_shards_and_reports_a_thread_that_failed() {
 
     let mut node = running(&[SERVING, Behaviour::Gone]);
     let failure = Refusal::new("shard 1", "the device is gone", "replace it");
-    let cause = failure.clone();
-    node.threads[1] = std::thread::spawn(move || Err(cause));
+    node.threads[1] = shards::thread_that_ends(Err(failure.clone()));
     assert_eq!(node.drain(&mut Signals::install().unwrap(), Duration::from_secs(30)).await, Err(failure));
 }
 
