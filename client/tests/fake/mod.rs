@@ -7,7 +7,8 @@ use log_format::ids::{
 use log_format::wire::reply::{AppendAck, Durability, ExtentInfo, ExtentState, OperationResult, ReadEntry};
 use log_format::wire::request::Operation;
 use log_format::wire::{
-    Direction, Encoder, FRAME_HEADER_SIZE, FrameHeader, Kind, ReadHead, RecordMeta, Records, Refusal, Request, RequestId, reply,
+    Direction, Encoder, FRAME_HEADER_SIZE, FrameHeader, Kind, READ_RECORDS_MAX, ReadHead, RecordMeta, Records, Refusal, Request,
+    RequestId, reply,
 };
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -116,7 +117,8 @@ impl FakeNode {
     fn end(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            thread.join().unwrap();
+            let ended = thread.join();
+            assert!(ended.is_ok() || std::thread::panicking(), "the node's thread panicked");
         }
     }
 }
@@ -524,7 +526,7 @@ fn trim(extent: &mut Extent, to: Seq) {
 }
 
 fn read_now(encoder: &mut Encoder, id: RequestId, read: &log_format::wire::request::Read, extent: &Extent, out: &mut Vec<u8>) {
-    let max_records = if read.max_records == 0 { 1_000 } else { read.max_records as usize };
+    let max_records = if read.max_records == 0 { 1_000 } else { (read.max_records as usize).min(READ_RECORDS_MAX) };
     let start = (read.from_seq.0 as usize - 1).min(extent.records.len());
     let mut entries = Vec::new();
     let mut payload = Vec::new();
