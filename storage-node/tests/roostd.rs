@@ -1,7 +1,7 @@
 //! The daemon's contract on the command line: exit codes, the two lines of an error, the ready line, probes, signals.
 
 // These tests run a real process on the real machine.
-#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::unwrap_used)]
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
