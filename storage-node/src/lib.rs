@@ -1,3 +1,27 @@
-//! The storage engine of a Roost node.
+//! The storage engine of a Roost node: shards, their logs and indexes, and the server in front of them.
+//!
+//! Everything is generic over [`node_io::Runtime`], so that all of it runs unmodified in simulation. docs/ARCHITECTURE.md is the map.
 
+mod changes;
+mod commit;
+mod extents;
+mod footers;
+mod index;
+mod inventory;
+mod options;
+mod prepare;
+mod read;
+mod recovery;
+mod replay;
+mod roll;
+mod scan;
+mod segment;
+mod shard;
 pub mod status;
+mod tail_cache;
+
+pub use changes::{Appended, Gated, Operation, OperationDone};
+pub use options::ShardOptions;
+pub use read::{ReadBatch, ReadRequest};
+pub use recovery::{Damage, RecoveryError};
+pub use shard::Shard;

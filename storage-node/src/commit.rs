@@ -1,0 +1,526 @@
+//! The commit path: one block fills while others are on their way to the device, and becomes durable in order.
+//!
+//! Invariants: block n is durable when it and all blocks below it are on the device, and only then are its records indexed, its
+//! extents' committed watermarks moved and its watchers told. Blocks are numbered when they are opened and written in that
+//! order, each where the one before ends. After a failed write nothing more becomes durable.
+
+use std::collections::VecDeque;
+use std::io;
+use std::rc::Rc;
+
+use log_format::PAGE_SIZE;
+use log_format::block::{BLOCK_HEADER_SIZE, BlockBuilder, BlockSeal, RUN_HEADER_SIZE, RunStart};
+use log_format::ids::{BlockNumber, DeliverAt, ExtentId, ExtentKind, ExtentNumber, Op, SegmentId, Seq, Timestamp};
+use log_format::wire::{Record, Refusal};
+use node_io::{File, IoBuf, Monotonic, Runtime};
+use replicator::Replica;
+use tokio::sync::Notify;
+
+use crate::extents::{Extent, GroupCell};
+use crate::index::{RunEntry, SegmentIndex, footer_bound};
+use crate::segment::{DATA_START, Segment};
+use crate::shard::Inner;
+
+/// Rounds up to whole pages.
+pub(crate) fn page_align(bytes: usize) -> usize {
+    bytes.next_multiple_of(PAGE_SIZE)
+}
+
+/// Records that a block adds to an extent, to be indexed when it is durable.
+struct PendingRun {
+    number: ExtentNumber,
+    id: ExtentId,
+    kind: ExtentKind,
+    first_seq: Seq,
+    count: u32,
+    /// Of the run header in the block.
+    offset: u32,
+    /// With its header.
+    length: u32,
+    last_op: Op,
+    payload_bytes: u64,
+}
+
+/// What else becomes true when a block is durable.
+enum PendingChange {
+    /// A change of an extent that is still there.
+    Changed { number: ExtentNumber, op: Op },
+    /// An extent is gone.
+    Deleted(Box<Extent>),
+}
+
+/// The block that takes records now.
+struct OpenBlock<R: Runtime> {
+    number: BlockNumber,
+    buffer: R::Buf,
+    capacity: usize,
+    builder: BlockBuilder,
+    runs: Vec<PendingRun>,
+    changes: Vec<PendingChange>,
+    watchers: Vec<Rc<Notify>>,
+    append_time: Timestamp,
+    opened_at: Monotonic,
+}
+
+/// A block on its way to the device, or there already but behind one that is not.
+struct InFlight<R: Runtime> {
+    number: BlockNumber,
+    offset: u64,
+    length: usize,
+    capacity: usize,
+    runs: Vec<PendingRun>,
+    changes: Vec<PendingChange>,
+    watchers: Vec<Rc<Notify>>,
+    append_time: Timestamp,
+    opened_at: Monotonic,
+    /// Its buffer, once it is on the device.
+    written: Option<R::Buf>,
+}
+
+/// The head of the log.
+pub(crate) struct LogHead<R: Runtime> {
+    pub(crate) open: Rc<Segment<R>>,
+    pub(crate) next_offset: u64,
+    /// Runs in the open segment, durable or not: they decide how much room its footer will need.
+    run_count: usize,
+    current: Option<OpenBlock<R>>,
+    in_flight: VecDeque<InFlight<R>>,
+    next_number: BlockNumber,
+    durable: BlockNumber,
+    last_append_time: Timestamp,
+    /// The segment of the newest durable checkpoint: no older one is needed for its state.
+    pub(crate) checkpoint: SegmentId,
+    /// The open segment takes no more blocks; the next one is on its way.
+    pub(crate) rolling: bool,
+    pub(crate) draining: bool,
+    /// Why the shard takes no more appends.
+    pub(crate) failed: Option<Rc<str>>,
+    builders: Vec<BlockBuilder>,
+}
+
+/// How many builders wait for reuse.
+const SPARE_BUILDERS: usize = 8;
+
+/// Whether a change may be written now.
+enum Room {
+    Ready,
+    Wait,
+    Roll,
+}
+
+impl<R: Runtime> LogHead<R> {
+    /// The head of a log whose blocks up to `durable` are on the device, with an empty segment to go on in.
+    pub(crate) fn new(open: Rc<Segment<R>>, durable: BlockNumber, last_append_time: Timestamp) -> Self {
+        Self {
+            // The new segment's own checkpoint is still to be written.
+            checkpoint: SegmentId(open.id.0.saturating_sub(1)),
+            open,
+            next_offset: DATA_START,
+            run_count: 0,
+            current: None,
+            in_flight: VecDeque::new(),
+            next_number: durable.next(),
+            durable,
+            last_append_time,
+            rolling: false,
+            draining: false,
+            failed: None,
+            builders: Vec::new(),
+        }
+    }
+
+    /// The last block with all below it on the device.
+    pub(crate) fn durable(&self) -> BlockNumber {
+        self.durable
+    }
+
+    /// The newest block that holds anything: what an answer waits for that rests on all changes so far.
+    pub(crate) fn newest(&self) -> BlockNumber {
+        if self.failed.is_some() {
+            // What waits for the device now waits for ever: nothing new rests on it.
+            return self.durable;
+        }
+        match &self.current {
+            Some(block) if !block.builder.is_empty() => block.number,
+            // The open block holds nothing yet, or there is none: the one before it is the newest.
+            _ => self.last_submitted(),
+        }
+    }
+
+    /// The last block handed to the device.
+    pub(crate) fn last_submitted(&self) -> BlockNumber {
+        let unsubmitted = u64::from(self.current.is_some());
+        BlockNumber(self.next_number.0 - 1 - unsubmitted)
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// Whether no change is waiting for the device.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.in_flight.is_empty() && self.current.as_ref().is_none_or(|block| block.builder.is_empty())
+    }
+
+    /// Moves the head to a new segment. Everything before is durable.
+    pub(crate) fn move_to(&mut self, segment: Rc<Segment<R>>) -> Rc<Segment<R>> {
+        assert!(self.is_idle(), "a segment's first block comes behind durable blocks only");
+        self.next_offset = DATA_START;
+        self.run_count = 0;
+        std::mem::replace(&mut self.open, segment)
+    }
+
+    /// The number that the next segment's first block will have. Gives up the open block if it is empty.
+    pub(crate) fn first_number_of_next_segment(&mut self) -> BlockNumber {
+        if let Some(block) = self.current.take() {
+            assert!(block.builder.is_empty(), "only an empty block is given up");
+            self.next_number = block.number;
+        }
+        self.next_number
+    }
+
+    /// Has `watcher` told when block `gate` is durable or lost. Does nothing if it is durable already.
+    pub(crate) fn watch(&mut self, gate: BlockNumber, watcher: &Rc<Notify>) {
+        if gate <= self.durable {
+            return;
+        }
+        if self.failed.is_some() {
+            watcher.notify_one();
+            return;
+        }
+        let current = self.current.as_mut().filter(|block| block.number == gate).map(|block| &mut block.watchers);
+        let watchers = current.or_else(|| {
+            let place = usize::try_from(gate.0 - self.durable.0 - 1).ok()?;
+            self.in_flight.get_mut(place).map(|block| &mut block.watchers)
+        });
+        watchers.expect("a block that is not durable is open or in flight").push(watcher.clone());
+    }
+
+    /// Whether the open segment has room for `bytes` of blocks more, with an index of `runs` runs more.
+    fn segment_holds(&self, bytes: usize, runs: usize, segment_size: u64) -> bool {
+        self.next_offset + bytes as u64 + footer_bound(self.run_count + runs) <= segment_size
+    }
+
+    /// The append time of what enters the open block.
+    pub(crate) fn append_time(&self) -> Timestamp {
+        self.current.as_ref().expect("room was reserved").append_time
+    }
+
+    /// Puts the records of one op, or of an op's part, into the open block: behind the last run where that can be, else as runs of their own. Gives their payload bytes.
+    pub(crate) fn put_records<'a>(
+        &mut self,
+        start: &RunStart,
+        kind: ExtentKind,
+        records: impl ExactSizeIterator<Item = Record<'a>>,
+        end_of_op: bool,
+    ) -> u64 {
+        let block = self.current.as_mut().expect("room was reserved");
+        let buffer = block.buffer.as_mut_slice();
+        let record_header = start.kind.record_header_size() as u32;
+        let last = records.len() - 1;
+        let mut needs_run = !block.builder.continues(start);
+        let mut payload_bytes = 0;
+        for (index, record) in records.enumerate() {
+            if needs_run || block.builder.room() == 0 {
+                let start = RunStart { first_seq: Seq(start.first_seq.0 + index as u64), ..*start };
+                let offset = block.builder.begin_run(buffer, &start);
+                self.run_count += 1;
+                block.runs.push(PendingRun {
+                    number: start.extent_number,
+                    id: start.extent,
+                    kind,
+                    first_seq: start.first_seq,
+                    count: 0,
+                    offset,
+                    length: RUN_HEADER_SIZE as u32,
+                    last_op: start.op,
+                    payload_bytes: 0,
+                });
+                needs_run = false;
+            }
+            block.builder.push_record(buffer, record.payload, record.checksum, record.deliver_at, end_of_op && index == last);
+            let run = block.runs.last_mut().expect("a run was begun");
+            run.count += 1;
+            run.length += record_header + record.payload.len() as u32;
+            run.payload_bytes += record.payload.len() as u64;
+            run.last_op = start.op;
+            payload_bytes += record.payload.len() as u64;
+        }
+        payload_bytes
+    }
+
+    /// Puts a state record into the open block.
+    pub(crate) fn put_state(&mut self, start: &RunStart, payload: &[u8], end_of_op: bool) {
+        let block = self.current.as_mut().expect("room was reserved");
+        block.builder.begin_run(block.buffer.as_mut_slice(), start);
+        let checksum = log_format::payload_checksum(payload);
+        block.builder.push_record(block.buffer.as_mut_slice(), payload, checksum, DeliverAt(0), end_of_op);
+        block.changes.push(PendingChange::Changed { number: start.extent_number, op: start.op });
+    }
+
+    /// An extent goes for good when the open block is durable.
+    pub(crate) fn put_deleted(&mut self, extent: Extent) {
+        let block = self.current.as_mut().expect("room was reserved");
+        block.changes.push(PendingChange::Deleted(Box::new(extent)));
+    }
+}
+
+impl<R: Runtime> Inner<R> {
+    /// Waits until the open block has room for a change of `space` bytes with `runs` run headers at most. Between its return and the
+    /// change there must be no await.
+    pub(crate) async fn reserve(self: &Rc<Self>, space: usize, runs: usize) -> Result<(), Refusal> {
+        loop {
+            self.admit_changes()?;
+            match self.try_reserve(space, runs) {
+                Room::Ready => return Ok(()),
+                Room::Wait => {}
+                Room::Roll => self.start_roll(),
+            }
+            if let Some(why) = self.preparer.trouble()
+                && self.head.borrow().rolling
+            {
+                return Err(Refusal::ReadOnly { why });
+            }
+            self.room.notified().await;
+        }
+    }
+
+    fn admit_changes(&self) -> Result<(), Refusal> {
+        let head = self.head.borrow();
+        if let Some(why) = &head.failed {
+            return Err(Refusal::ReadOnly { why: why.to_string() });
+        }
+        if head.draining { Err(Refusal::ShuttingDown) } else { Ok(()) }
+    }
+
+    fn try_reserve(self: &Rc<Self>, space: usize, runs: usize) -> Room {
+        let options = &self.options;
+        let mut head = self.head.borrow_mut();
+        if head.rolling {
+            return Room::Wait;
+        }
+        if let Some(block) = &head.current {
+            let used = block.builder.used() + space;
+            let fits = used <= block.capacity && head.segment_holds(page_align(used), runs, options.segment_size);
+            if fits {
+                return Room::Ready;
+            }
+            if head.in_flight.len() >= options.commit_depth {
+                return Room::Wait;
+            }
+            self.submit(&mut head);
+        }
+        let needed = page_align(BLOCK_HEADER_SIZE + space);
+        if !head.segment_holds(needed, runs, options.segment_size) {
+            return Room::Roll;
+        }
+        self.open_block(&mut head, needed.max(options.block_size));
+        Room::Ready
+    }
+
+    fn open_block(&self, head: &mut LogHead<R>, capacity: usize) {
+        let append_time = Timestamp(self.runtime.wall_clock()).max(head.last_append_time);
+        head.last_append_time = append_time;
+        let mut builder = head.builders.pop().unwrap_or_else(BlockBuilder::new);
+        builder.reset();
+        head.current = Some(OpenBlock {
+            number: head.next_number,
+            buffer: head.open.file.allocate(capacity),
+            capacity,
+            builder,
+            runs: Vec::new(),
+            changes: Vec::new(),
+            watchers: Vec::new(),
+            append_time,
+            opened_at: self.runtime.monotonic(),
+        });
+        head.next_number = head.next_number.next();
+    }
+
+    /// Something entered the open block: it is written at the end of this turn if the device is idle, so that all that arrived in the
+    /// same turn shares it; else when the block is full or a block on its way arrives.
+    pub(crate) fn changed(&self) {
+        if self.head.borrow().in_flight.is_empty() {
+            self.dirty.notify_one();
+        }
+    }
+
+    /// The committer: writes the open block when the device is idle.
+    pub(crate) async fn run_committer(self: Rc<Self>) {
+        loop {
+            self.dirty.notified().await;
+            let mut head = self.head.borrow_mut();
+            if head.in_flight.is_empty() {
+                self.submit(&mut head);
+            }
+        }
+    }
+
+    /// Hands the open block to the device, unless it is empty or there is none.
+    pub(crate) fn submit(self: &Rc<Self>, head: &mut LogHead<R>) {
+        if head.current.as_ref().is_none_or(|block| block.builder.is_empty()) || head.failed.is_some() {
+            return;
+        }
+        let block = head.current.take().expect("checked above");
+        self.submit_block(head, block, false);
+    }
+
+    /// Writes one part of a checkpoint as a block of its own. The caller keeps to the commit depth.
+    pub(crate) fn submit_checkpoint(self: &Rc<Self>, head: &mut LogHead<R>, start: &RunStart, part: &[u8]) {
+        assert!(head.current.is_none(), "checkpoint blocks stand before all others");
+        let space = log_format::block::run_space(start.kind, std::iter::once(part.len()));
+        self.open_block(head, page_align(BLOCK_HEADER_SIZE + space));
+        let mut block = head.current.take().expect("just opened");
+        block.builder.begin_run(block.buffer.as_mut_slice(), start);
+        let checksum = log_format::payload_checksum(part);
+        block.builder.push_record(block.buffer.as_mut_slice(), part, checksum, DeliverAt(0), true);
+        self.submit_block(head, block, true);
+    }
+
+    fn submit_block(self: &Rc<Self>, head: &mut LogHead<R>, mut block: OpenBlock<R>, checkpoint: bool) {
+        let seal = BlockSeal {
+            segment: head.open.id,
+            log_id: head.open.identity.log_id,
+            number: block.number,
+            committed: head.durable,
+            checkpoint,
+        };
+        let length = block.builder.finish(block.buffer.as_mut_slice(), &seal);
+        let offset = head.next_offset;
+        head.next_offset += length as u64;
+        if head.builders.len() < SPARE_BUILDERS {
+            head.builders.push(block.builder);
+        }
+        head.in_flight.push_back(InFlight {
+            number: block.number,
+            offset,
+            length,
+            capacity: block.capacity,
+            runs: block.runs,
+            changes: block.changes,
+            watchers: block.watchers,
+            append_time: block.append_time,
+            opened_at: block.opened_at,
+            written: None,
+        });
+        let (inner, file, number, buffer) = (self.clone(), head.open.file.clone(), block.number, block.buffer);
+        self.runtime.spawn_detached(Box::pin(async move {
+            let started = inner.runtime.monotonic();
+            let (result, buffer) = file.write_at(buffer, length, offset).await;
+            let took = inner.runtime.monotonic().since(started);
+            inner.written(number, result, buffer, took.as_nanos() as u64);
+        }));
+    }
+
+    /// A block's write came back.
+    fn written(self: &Rc<Self>, number: BlockNumber, result: io::Result<()>, buffer: R::Buf, took_ns: u64) {
+        if let Err(error) = result {
+            self.fail(&format!("the write of block {number} failed: {error}"));
+            return;
+        }
+        let mut head = self.head.borrow_mut();
+        self.counters.borrow_mut().device_write_ns.observe(took_ns);
+        let place = head.in_flight.iter().position(|block| block.number == number).expect("it was in flight");
+        head.in_flight[place].written = Some(buffer);
+        while head.in_flight.front().is_some_and(|block| block.written.is_some()) {
+            let block = head.in_flight.pop_front().expect("there is a front");
+            assert_eq!(block.number, head.durable.next(), "blocks become durable in order");
+            head.durable = block.number;
+            let segment = head.open.clone();
+            self.make_durable(&segment, block);
+        }
+        // What gathered meanwhile goes now: the device has a place free.
+        if head.in_flight.len() < self.options.commit_depth {
+            self.submit(&mut head);
+        }
+        drop(head);
+        self.room.notify_waiters();
+    }
+
+    fn make_durable(&self, segment: &Rc<Segment<R>>, block: InFlight<R>) {
+        let mut table = self.table.borrow_mut();
+        let mut index = segment.index.borrow_mut();
+        let SegmentIndex::Memory(memory) = &mut *index else { panic!("the open segment's index is in memory") };
+        let buffer = block.written.expect("only blocks on the device become durable");
+        let mut counters = self.counters.borrow_mut();
+        for run in &block.runs {
+            counters.records_appended += u64::from(run.count);
+            counters.payload_bytes_appended += run.payload_bytes;
+            // A deleted extent's records need no index.
+            let Some(extent) = table.get_mut(run.number) else { continue };
+            let entry = RunEntry {
+                first_seq: run.first_seq,
+                append_time: block.append_time,
+                offset: block.offset + u64::from(run.offset),
+                length: run.length,
+                count: run.count,
+            };
+            commit_op(&extent.group, run.last_op);
+            memory.push(run.number, run.id, run.kind, entry, run.payload_bytes);
+            if extent.extend_span(segment.id, entry.first_seq, entry.last_seq()) {
+                segment.live_spans.set(segment.live_spans.get() + 1);
+            }
+            extent.committed_seq = entry.last_seq();
+            extent.announce();
+        }
+        let mut dead = Vec::new();
+        for change in block.changes {
+            match change {
+                PendingChange::Changed { number, op } => {
+                    if let Some(extent) = table.get_mut(number) {
+                        commit_op(&extent.group, op);
+                        dead.extend(extent.take_dead_spans());
+                        extent.announce();
+                    }
+                }
+                PendingChange::Deleted(extent) => {
+                    dead.extend(extent.spans.iter().copied());
+                    extent.announce();
+                }
+            }
+        }
+        counters.blocks_written += 1;
+        counters.block_bytes_written += block.length as u64;
+        counters.block_size_bytes.observe(block.length as u64);
+        counters.commit_ns.observe(self.runtime.monotonic().since(block.opened_at).as_nanos() as u64);
+        drop((index, counters, table));
+        self.tail.borrow_mut().insert(segment.id, block.offset, buffer, block.capacity);
+        for watcher in block.watchers {
+            watcher.notify_one();
+        }
+        self.release(&dead);
+    }
+
+    /// Spans without a live record: segments that hold nothing else can go.
+    pub(crate) fn release(&self, dead: &[crate::extents::Span]) {
+        let segments = self.segments.borrow();
+        for span in dead {
+            if let Some(segment) = segments.get(&span.segment) {
+                segment.live_spans.set(segment.live_spans.get().checked_sub(1).expect("a span is released once"));
+            }
+        }
+        if !dead.is_empty() {
+            self.retire.notify_one();
+        }
+    }
+
+    /// The shard takes no more appends: nothing that is not durable now will ever be acked. Reads go on.
+    pub(crate) fn fail(&self, why: &str) {
+        let mut head = self.head.borrow_mut();
+        self.counters.borrow_mut().device_errors += 1;
+        if head.failed.is_none() {
+            tracing::error!(shard = self.options.shard.0, why, "the shard stops taking appends");
+            head.failed = Some(why.into());
+        }
+        let lost = head.in_flight.iter_mut().map(|block| &mut block.watchers);
+        let lost: Vec<_> = lost.flat_map(std::mem::take).collect();
+        let open = head.current.as_mut().map(|block| std::mem::take(&mut block.watchers)).unwrap_or_default();
+        drop(head);
+        lost.iter().chain(&open).for_each(|watcher| watcher.notify_one());
+        self.room.notify_waiters();
+    }
+}
+
+fn commit_op(group: &GroupCell, op: Op) {
+    group.progress.borrow_mut().durable(Replica(0), op);
+}

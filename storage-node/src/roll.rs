@@ -1,0 +1,260 @@
+//! From one segment to the next: the roll, the checkpoint at the new one's start, the footer of the old one, and its retirement.
+//!
+//! A segment's first block is written only when all blocks before it are durable, so a checkpoint never claims what a crash can
+//! take away. Footers are written off the commit path: until one is on the device, its index stays in memory.
+
+use std::io;
+use std::rc::Rc;
+
+use log_format::PAGE_SIZE;
+use log_format::block::{RunKind, RunStart};
+use log_format::checkpoint::CheckpointPart;
+use log_format::footer::{FooterBuilder, FooterInput};
+use log_format::ids::{BlockNumber, ExtentId, ExtentNumber, Op, Seq, Timestamp};
+use node_io::{File, Runtime};
+
+use crate::commit::LogHead;
+use crate::index::{FooterIndex, SegmentIndex};
+use crate::segment::{PreparedSegment, Segment, spare_name, write_pages};
+use crate::shard::Inner;
+
+/// Entries in one part of a checkpoint: a part stays under about 256 KiB.
+const PART_ENTRIES: usize = 1024;
+/// Bytes of one entry in an encoded part, at most, group included.
+pub(crate) const ENTRY_BYTES: u64 = 192;
+
+/// What a closed segment's blocks were.
+#[derive(Clone, Copy)]
+pub(crate) struct BlockRange {
+    pub(crate) first: BlockNumber,
+    pub(crate) last: BlockNumber,
+    /// Where the last one ends.
+    pub(crate) data_end: u64,
+}
+
+impl<R: Runtime> Inner<R> {
+    /// Moves the log to the next segment, unless that is under way.
+    pub(crate) fn start_roll(self: &Rc<Self>) {
+        let already = std::mem::replace(&mut self.head.borrow_mut().rolling, true);
+        if !already {
+            let inner = self.clone();
+            self.runtime.spawn_detached(Box::pin(async move {
+                if let Some(old) = inner.roll().await {
+                    inner.close_in_background(vec![old], false);
+                }
+            }));
+        }
+    }
+
+    /// Finishes the open segment's blocks, opens the next segment and writes its checkpoint. Gives the segment left behind; none if the
+    /// shard failed meanwhile.
+    async fn roll(self: &Rc<Self>) -> Option<(Rc<Segment<R>>, BlockRange)> {
+        self.settle().await?;
+        let prepared = self.next_prepared().await?;
+        let old = self.enter(prepared);
+        self.write_checkpoint().await?;
+        Some(old)
+    }
+
+    /// Waits until nothing is on its way to the device; none if the shard failed.
+    pub(crate) async fn settle(self: &Rc<Self>) -> Option<()> {
+        loop {
+            {
+                let mut head = self.head.borrow_mut();
+                if head.failed.is_some() {
+                    return None;
+                }
+                if head.is_idle() {
+                    return Some(());
+                }
+                if head.in_flight() < self.options.commit_depth {
+                    self.submit(&mut head);
+                }
+            }
+            self.room.notified().await;
+        }
+    }
+
+    async fn next_prepared(&self) -> Option<PreparedSegment<R>> {
+        loop {
+            if let Some(prepared) = self.preparer.take() {
+                return Some(prepared);
+            }
+            if self.head.borrow().failed.is_some() {
+                return None;
+            }
+            self.preparer.arrived.notified().await;
+        }
+    }
+
+    /// Makes a prepared segment the open one.
+    fn enter(&self, prepared: PreparedSegment<R>) -> (Rc<Segment<R>>, BlockRange) {
+        let mut head = self.head.borrow_mut();
+        let data_end = head.next_offset;
+        let last = head.durable();
+        let first_of_next = head.first_number_of_next_segment();
+        let segment = prepared.into_segment(self.options.segment_size, first_of_next);
+        self.segments.borrow_mut().insert(segment.id, segment.clone());
+        let old = head.move_to(segment);
+        let range = BlockRange { first: old.first_block, last, data_end };
+        (old, range)
+    }
+
+    /// Writes the checkpoint of the extent table as the open segment's first blocks, waits until it is durable, and lets appends in.
+    pub(crate) async fn write_checkpoint(self: &Rc<Self>) -> Option<()> {
+        for (index, part) in self.checkpoint_parts().iter().enumerate() {
+            while self.head.borrow().in_flight() >= self.options.commit_depth {
+                if self.head.borrow().failed.is_some() {
+                    return None;
+                }
+                self.room.notified().await;
+            }
+            let start = RunStart {
+                extent_number: ExtentNumber(0),
+                extent: ExtentId(0),
+                kind: RunKind::Checkpoint,
+                first_seq: Seq(index as u64),
+                op: Op(0),
+                append_time: Timestamp(self.runtime.wall_clock()),
+            };
+            self.submit_checkpoint(&mut self.head.borrow_mut(), &start, part);
+        }
+        self.settle().await?;
+        let mut head = self.head.borrow_mut();
+        head.checkpoint = head.open.id;
+        head.rolling = false;
+        drop(head);
+        self.room.notify_waiters();
+        self.retire.notify_one();
+        Some(())
+    }
+
+    fn checkpoint_parts(&self) -> Vec<Vec<u8>> {
+        let table = self.table.borrow();
+        let (groups, extents) = table.entries();
+        let count = groups.len().max(extents.len()).div_ceil(PART_ENTRIES).max(1);
+        let slice = |length: usize, index: usize| (index * PART_ENTRIES).min(length)..((index + 1) * PART_ENTRIES).min(length);
+        (0..count)
+            .map(|index| {
+                CheckpointPart {
+                    part_count: count as u32,
+                    next_extent_number: table.next_number(),
+                    groups: groups[slice(groups.len(), index)].to_vec(),
+                    extents: extents[slice(extents.len(), index)].to_vec(),
+                }
+                .encode()
+            })
+            .collect()
+    }
+
+    /// Whether the checkpoint of one extent more would still leave most of a segment to records.
+    pub(crate) fn checkpoint_has_room(&self) -> bool {
+        (self.table.borrow().len() as u64 + 1) * ENTRY_BYTES <= self.options.segment_size / 4
+    }
+
+    /// Closes segments one after the other, off the commit path.
+    pub(crate) fn close_in_background(self: &Rc<Self>, segments: Vec<(Rc<Segment<R>>, BlockRange)>, cut: bool) {
+        let inner = self.clone();
+        self.closing.set(self.closing.get() + 1);
+        self.runtime.spawn_detached(Box::pin(async move {
+            for (segment, blocks) in segments {
+                inner.close_and_report(segment, blocks, cut).await;
+            }
+            inner.closing.set(inner.closing.get() - 1);
+            inner.room.notify_waiters();
+        }));
+    }
+
+    /// Closes a segment and logs a failure: it costs nothing but a longer recovery, since the index can be derived again.
+    pub(crate) async fn close_and_report(&self, segment: Rc<Segment<R>>, blocks: BlockRange, cut: bool) {
+        if let Err(error) = self.close_segment(&segment, blocks, cut).await {
+            self.counters.borrow_mut().device_errors += 1;
+            tracing::warn!(shard = self.options.shard.0, segment = segment.id.0, %error, "the footer could not be written");
+        }
+    }
+
+    /// Writes a segment's footer and drops its index from memory. With `cut`, the file ends behind the footer; else the footer ends the file.
+    pub(crate) async fn close_segment(&self, segment: &Segment<R>, blocks: BlockRange, cut: bool) -> io::Result<()> {
+        let footer = {
+            let index = segment.index.borrow();
+            let SegmentIndex::Memory(memory) = &*index else { panic!("a segment is closed once") };
+            let (sequence, extents) = memory.for_footer();
+            let input = |footer_offset| FooterInput {
+                segment: segment.id,
+                log_id: segment.identity.log_id,
+                footer_offset,
+                data_end: blocks.data_end,
+                first_block: blocks.first,
+                last_block: blocks.last,
+                sequence: &sequence,
+                timers: &[],
+                extents: &extents,
+            };
+            if cut {
+                FooterBuilder::build(&input(blocks.data_end))
+            } else {
+                let length = FooterBuilder::build(&input(0)).len() as u64;
+                FooterBuilder::build(&input(segment.size.get() - length))
+            }
+        };
+        let length = footer.len() as u64;
+        let offset = if cut { blocks.data_end } else { segment.size.get() - length };
+        assert!(offset >= blocks.data_end, "the footer was given room");
+        if cut {
+            // First the size: a file without its footer is an unclosed one, while a footer that isn't at the end would be none.
+            segment.file.set_size(offset + length).await?;
+            segment.size.set(offset + length);
+        }
+        write_pages(&segment.file, &footer, offset).await?;
+        segment.file.sync().await?;
+        let trailer = log_format::footer::Trailer::decode(&footer[footer.len() - PAGE_SIZE..], &segment.identity)
+            .expect("the trailer was built here");
+        *segment.index.borrow_mut() = SegmentIndex::Footer(FooterIndex { trailer });
+        segment.closed.set(true);
+        let mut counters = self.counters.borrow_mut();
+        counters.footer_bytes_written += length;
+        counters.segments_closed += 1;
+        self.retire.notify_one();
+        Ok(())
+    }
+
+    /// The retirer's task: turns segments without live records into spares.
+    pub(crate) async fn run_retirer(self: Rc<Self>) {
+        loop {
+            self.retire.notified().await;
+            if let Err(error) = self.retire_dead_segments().await {
+                self.counters.borrow_mut().device_errors += 1;
+                tracing::warn!(shard = self.options.shard.0, %error, "a dead segment could not be retired");
+            }
+        }
+    }
+
+    async fn retire_dead_segments(&self) -> io::Result<()> {
+        loop {
+            let dead = {
+                let checkpoint = self.head.borrow().checkpoint;
+                let mut segments = self.segments.borrow_mut();
+                // A reader that is in the middle of a segment holds it.
+                let found = segments.iter().find(|(_, segment)| segment.is_dead(checkpoint) && Rc::strong_count(segment) == 1);
+                let id = found.map(|(&id, _)| id);
+                id.and_then(|id| segments.remove(&id))
+            };
+            let Some(segment) = dead else { return Ok(()) };
+            if segment.size.get() == self.options.segment_size {
+                let spare = self.dir.join(spare_name(segment.id));
+                self.runtime.rename(&segment.path, &spare).await?;
+                // Before its header changes: a file's name and its header never disagree on the medium.
+                self.runtime.sync_dir(&self.dir).await?;
+                self.preparer.add_spare(spare);
+            } else {
+                self.runtime.remove(&segment.path).await?;
+            }
+        }
+    }
+}
+
+/// Gives up the head's open segment when the shard ends: what to close, and how.
+pub(crate) fn last_range<R: Runtime>(head: &LogHead<R>) -> (Rc<Segment<R>>, BlockRange) {
+    let range = BlockRange { first: head.open.first_block, last: head.durable(), data_end: head.next_offset };
+    (head.open.clone(), range)
+}
