@@ -259,3 +259,18 @@ fn an_append_at_the_limit_of_records_fits_a_frame() {
     let Ok(Request::Append(append)) = Request::decode(&header, body) else { panic!("not an append") };
     assert_eq!(append.records.count(), RECORDS_MAX);
 }
+
+/// The examples in docs/protocol.md, by which another language checks its shard map.
+#[test]
+fn the_shard_map_is_the_documented_one() {
+    let page = include_str!("../../docs/protocol.md");
+    let rows: Vec<Vec<&str>> =
+        page.lines().filter(|line| line.starts_with("| `")).map(|line| line.split('|').map(str::trim).collect()).collect();
+    assert!(rows.len() >= 4);
+    for row in rows {
+        let group: GroupId = row[1].trim_matches('`').parse().unwrap();
+        for (shards, documented) in [2, 3, 7, 64].into_iter().zip(&row[2..]) {
+            assert_eq!(log_format::ids::shard_of(group, shards).to_string(), *documented, "{group} of {shards}");
+        }
+    }
+}
