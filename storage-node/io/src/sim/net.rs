@@ -154,9 +154,11 @@ impl Core {
                 self.reach_at(id, end, FaultKind::ReadSegmented);
             }
             let pipe = self.network.pipe(id, end).expect("it was there just now");
-            for (place, byte) in into.iter_mut().zip(pipe.arrived.drain(..count)) {
-                *place = byte;
-            }
+            let (front, back) = pipe.arrived.as_slices();
+            let from_front = front.len().min(count);
+            into[..from_front].copy_from_slice(&front[..from_front]);
+            into[from_front..count].copy_from_slice(&back[..count - from_front]);
+            pipe.arrived.drain(..count);
             if let Some(writer) = pipe.writer.take() {
                 writer.wake();
             }
@@ -195,18 +197,22 @@ impl Core {
         }
     }
 
-    /// The peer of `end` finds the connection broken, some time later.
-    fn reset_peer(&mut self, id: ConnectionId, end: usize) {
+    /// `end` finds the connection broken, some time later, with or without what was on its way to it.
+    fn break_at(&mut self, id: ConnectionId, end: usize) {
         let lost = self.rng.random_bool(0.5);
-        if let Some(theirs) = self.network.pipe(id, 1 - end) {
-            theirs.lost |= lost;
-            theirs.ended = true;
+        if let Some(pipe) = self.network.pipe(id, end) {
+            pipe.lost |= lost;
+            pipe.ended = true;
         }
-        self.arrive(id, 1 - end, |pipe| {
+        self.arrive(id, end, |pipe| {
             pipe.reset = true;
             pipe.wake_all();
         });
-        // The peer's own writes must end too: nobody reads them any more.
+    }
+
+    /// `end` is gone: its peer finds the connection broken, and nobody reads what it writes.
+    fn reset_peer(&mut self, id: ConnectionId, end: usize) {
+        self.break_at(id, 1 - end);
         if let Some(mine) = self.network.pipe(id, end) {
             mine.abandoned = true;
             mine.arrived.clear();
@@ -254,12 +260,13 @@ impl Core {
             .map(|(id, end, _)| (id, end))
             .collect();
         for &(id, end) in &ends {
-            self.reset_peer(id, end);
             if gone {
+                self.reset_peer(id, end);
                 self.network.connections.get_mut(&id).expect("it was found just now").owners[end] = None;
                 self.forget_end(id);
             } else {
-                self.reset_peer(id, 1 - end);
+                self.break_at(id, end);
+                self.break_at(id, 1 - end);
             }
         }
         ends.len() as u64

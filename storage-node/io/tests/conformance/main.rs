@@ -1,6 +1,8 @@
 //! The contract of the I/O seam, a clause a function, held against both backends: the simulated one under several seeds, and the
 //! real one on a directory of the build's.
 
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
 mod files;
 mod names;
 mod network;
