@@ -423,6 +423,9 @@ impl Connection {
             }
             Request::Trim(request) => {
                 let extent = self.extent(state, request.extent).map_err(|refusal| (Kind::Trim, refusal))?;
+                if request.to.seq.0 > extent.records.len() as u64 {
+                    return Err((Kind::Trim, Refusal::BadRequest { why: "a trim behind the last record".to_owned() }));
+                }
                 trim(extent, request.to.seq);
                 let floor = Key { deliver_at: DeliverAt(0), seq: Seq(extent.first_seq - 1) };
                 self.encoder.frame(id, &reply::Trim { op: Op(1), floor }, out);
