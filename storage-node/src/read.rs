@@ -54,6 +54,13 @@ pub struct ReadBatch {
     pub sealed: bool,
 }
 
+/// Whether a read has all that it may give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Limit {
+    Reached,
+    NotReached,
+}
+
 /// What a read needs to know of an extent.
 struct Target {
     id: ExtentId,
@@ -74,10 +81,12 @@ impl<R: Runtime> Inner<R> {
     /// Reads what is there now: nothing if the extent ends before `from`.
     pub(crate) async fn read(&self, request: &ReadRequest) -> Result<ReadBatch, Refusal> {
         let (target, mut batch) = self.look_up(request)?;
-        while batch.next <= target.committed && self.wants_more(request, &batch) {
+        let mut full = false;
+        while batch.next <= target.committed && !full {
             let Some((segment, span)) = self.place_of(&target, batch.next)? else { break };
             let before = batch.next;
             let result = self.read_segment(&target, request, &segment, span, &mut batch).await;
+            full = matches!(result, Ok(Limit::Reached));
             if let Err(error) = result {
                 self.count_damage(&error);
                 tracing::error!(extent = %target.id, seq = batch.next.0, segment = segment.id.0, %error, "a record can't be read");
@@ -124,10 +133,6 @@ impl<R: Runtime> Inner<R> {
                 () = self.runtime.sleep(Duration::from_nanos(left)) => {}
             }
         }
-    }
-
-    fn wants_more(&self, request: &ReadRequest, batch: &ReadBatch) -> bool {
-        batch.entries.is_empty() || batch.entries.len() < request.max_records && batch.payload.len() < request.max_bytes
     }
 
     fn look_up(&self, request: &ReadRequest) -> Result<(Target, ReadBatch), Refusal> {
@@ -179,24 +184,20 @@ impl<R: Runtime> Inner<R> {
         segment: &Segment<R>,
         span: Span,
         batch: &mut ReadBatch,
-    ) -> Result<(), FetchError> {
-        while batch.next <= span.last && self.wants_more(request, batch) {
+    ) -> Result<Limit, FetchError> {
+        while batch.next <= span.last {
             let runs = self.runs_from(segment, target.number, batch.next, RUNS_AT_ONCE).await?;
             if runs.is_empty() {
-                return Ok(());
+                return Ok(Limit::NotReached);
             }
             let mut rest = &runs[..];
-            while let Some(run) = rest.first()
-                && self.wants_more(request, batch)
-            {
-                if run.first_seq > batch.next {
-                    // Records between two runs are lost: what is before them is given, the next read says Corrupt.
-                    return Ok(());
-                }
+            while let Some(run) = rest.first() {
                 let cached = self.tail.borrow().find(segment.id, run.offset);
                 if let Some((block, start)) = cached {
                     let bytes = &block.as_slice()[(run.offset - start) as usize..];
-                    take_run(target, request, run, bytes, batch)?;
+                    if take_run(target, request, run, bytes, batch)? == Limit::Reached {
+                        return Ok(Limit::Reached);
+                    }
                     rest = &rest[1..];
                     continue;
                 }
@@ -207,17 +208,16 @@ impl<R: Runtime> Inner<R> {
                 let end = group.last().map_or(start, |run| run.offset + u64::from(run.length));
                 let (bytes, skip) = self.fetch(segment, start, end).await?;
                 for run in group {
-                    if !self.wants_more(request, batch) {
-                        break;
-                    }
                     let at = skip + (run.offset - start) as usize;
                     let bytes = bytes.as_slice().get(at..).unwrap_or_default();
-                    take_run(target, request, run, bytes, batch)?;
+                    if take_run(target, request, run, bytes, batch)? == Limit::Reached {
+                        return Ok(Limit::Reached);
+                    }
                 }
                 rest = behind;
             }
         }
-        Ok(())
+        Ok(Limit::NotReached)
     }
 
     /// Up to `limit` runs of an extent in a segment, from the one that holds `from`.
@@ -308,7 +308,17 @@ fn fetch_together(runs: &[RunEntry], wanted: u64, cached: impl Fn(&RunEntry) -> 
 }
 
 /// Verifies the records of a run and adds those that the request wants.
-fn take_run(target: &Target, request: &ReadRequest, entry: &RunEntry, bytes: &[u8], batch: &mut ReadBatch) -> Result<(), FetchError> {
+fn take_run(
+    target: &Target,
+    request: &ReadRequest,
+    entry: &RunEntry,
+    bytes: &[u8],
+    batch: &mut ReadBatch,
+) -> Result<Limit, FetchError> {
+    if entry.first_seq > batch.next {
+        // Records between two runs are lost: what is before them is given, the next read says Corrupt.
+        return Ok(Limit::Reached);
+    }
     let run = Run::decode(bytes).map_err(|error| FetchError::Damaged(error.to_string()))?;
     let header = run.header();
     let expected = (target.number, RunKind::Sequence, entry.first_seq, entry.count);
@@ -320,8 +330,9 @@ fn take_run(target: &Target, request: &ReadRequest, entry: &RunEntry, bytes: &[u
             continue;
         }
         let full = batch.entries.len() >= request.max_records || batch.payload.len() + record.payload.len() > request.max_bytes;
+        // One record is given at least, however large it is.
         if full && !batch.entries.is_empty() || record.seq > target.committed {
-            return Ok(());
+            return Ok(Limit::Reached);
         }
         record.verify(target.id).map_err(|damage| FetchError::Damaged(damage.to_string()))?;
         batch.entries.push(ReadEntry {
@@ -334,5 +345,5 @@ fn take_run(target: &Target, request: &ReadRequest, entry: &RunEntry, bytes: &[u
         batch.payload.extend_from_slice(record.payload);
         batch.next = record.seq.next();
     }
-    Ok(())
+    Ok(Limit::NotReached)
 }
