@@ -27,6 +27,9 @@ use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 
+/// The longest payload that the client makes room for, whatever the node says.
+const FRAME_PAYLOAD_MAX: u32 = 64 * 1024 * 1024;
+
 /// What a node said about itself when the connection was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeInfo {
@@ -349,7 +352,7 @@ fn node_info(hello: &reply::Hello<'_>) -> NodeInfo {
         shard: hello.shard,
         shard_count: hello.shard_count,
         max_record_size: hello.max_record_size,
-        max_frame_size: hello.max_frame_size,
+        max_frame_size: hello.max_frame_size.min(FRAME_PAYLOAD_MAX),
         durability: hello.durability.to_owned(),
         software: hello.software.to_owned(),
     }

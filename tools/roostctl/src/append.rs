@@ -93,13 +93,16 @@ fn split_lines(mut input: Input, lines: &mpsc::Sender<Chunk>) {
     }
 }
 
+const BAR: &str = "{bar:30} {bytes}/{total_bytes} {bytes_per_sec} eta {eta}";
+const SPINNER: &str = "{spinner} {bytes} {bytes_per_sec}";
+
 fn progress(length: Option<u64>) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
     let (bar, template) = match length {
-        Some(length) => (ProgressBar::new(length), "{bar:30} {bytes}/{total_bytes} {bytes_per_sec} eta {eta} {msg}"),
-        None => (ProgressBar::no_length(), "{spinner} {bytes} {bytes_per_sec} {msg}"),
+        Some(length) => (ProgressBar::new(length), BAR),
+        None => (ProgressBar::no_length(), SPINNER),
     };
     bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
     bar.set_style(ProgressStyle::with_template(template).expect("the template is right"));
@@ -223,5 +226,32 @@ impl Appending {
         // The bar and the seqs may share a terminal.
         let flushed = if self.progress.is_hidden() { output.flush() } else { self.progress.suspend(|| output.flush()) };
         flushed.map_err(Failure::unfinished)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_progress_templates_are_right() {
+        for template in [BAR, SPINNER] {
+            assert!(ProgressStyle::with_template(template).is_ok(), "{template}");
+        }
+    }
+
+    #[test]
+    fn lines_are_split_at_newlines_only_and_across_reads() {
+        let text: &[u8] = b"one\n\ntwo\r\nthree \xff\nlast";
+        for capacity in 1..text.len() + 1 {
+            let (sender, mut lines) = mpsc::channel(100);
+            split_lines(Box::new(BufReader::with_capacity(capacity, text)), &sender);
+            drop(sender);
+            let mut all = Vec::new();
+            while let Ok(chunk) = lines.try_recv() {
+                all.extend(chunk.unwrap());
+            }
+            assert_eq!(all, [&b"one"[..], b"", b"two\r", b"three \xff", b"last"], "read by {capacity} bytes");
+        }
     }
 }
