@@ -46,7 +46,8 @@ async fn main() -> Result<(), roost_client::ClientError> {
     for new in [messages, leases] {
         client.create_extent(new).await?;
     }
-    let commit = Commit::new(group).append(messages.extent, Some(Seq(1)), ["a message"]).append(leases.extent, None, ["its lease"]);
+    let commit =
+        Commit::new(group).append(messages.extent, Some(Seq(1)), ["a message"]).append(leases.extent, None, ["its lease"]);
     println!("committed as op {}", client.commit(&commit).await?.op);
     for id in [extent, messages.extent, leases.extent] {
         client.delete(id, Epoch(0)).await?;
