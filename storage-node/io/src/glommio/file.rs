@@ -158,31 +158,9 @@ impl GlommioFile {
         }
         Ok(())
     }
-}
 
-impl File for GlommioFile {
-    type Buf = GlommioBuf;
-
-    fn allocate(&self, length: usize) -> GlommioBuf {
-        assert!(length.is_multiple_of(PAGE_SIZE) && length > 0, "buffers are whole pages, not {length} bytes");
-        GlommioBuf::owned(self.file.alloc_dma_buffer(length))
-    }
-
-    async fn write_at(&self, buf: GlommioBuf, length: usize, offset: u64) -> (io::Result<()>, GlommioBuf) {
-        check_aligned(offset, length);
-        let _outstanding = self.runtime.outstanding();
-        let buffer = buf.into_shared(length);
-        let result = match self.write_once(buffer.clone(), offset).await {
-            Ok(written) if written == length => Ok(()),
-            Ok(written) => self.write_rest(buffer.as_bytes(), written, offset).await,
-            Err(error) => Err(error),
-        };
-        (result, GlommioBuf(Content::Owned(buffer)))
-    }
-
-    async fn read_at(&self, offset: u64, length: usize) -> io::Result<(GlommioBuf, usize)> {
-        check_aligned(offset, length);
-        let _outstanding = self.runtime.outstanding();
+    /// Reads until the file's end or all is there.
+    async fn read_whole(&self, offset: u64, length: usize) -> io::Result<(GlommioBuf, usize)> {
         let first = self.file.read_at_aligned(offset, length).await.map_err(plain_error)?;
         let mut count = first.len();
         if count == length || offset + count as u64 >= self.size_now()? {
@@ -201,10 +179,42 @@ impl File for GlommioFile {
         }
         Ok((GlommioBuf::owned(whole), count))
     }
+}
+
+impl File for GlommioFile {
+    type Buf = GlommioBuf;
+
+    fn allocate(&self, length: usize) -> GlommioBuf {
+        assert!(length.is_multiple_of(PAGE_SIZE) && length > 0, "buffers are whole pages, not {length} bytes");
+        GlommioBuf::owned(self.file.alloc_dma_buffer(length))
+    }
+
+    async fn write_at(&self, buf: GlommioBuf, length: usize, offset: u64) -> (io::Result<()>, GlommioBuf) {
+        check_aligned(offset, length);
+        let outstanding = self.runtime.outstanding();
+        let buffer = buf.into_shared(length);
+        let result = match self.write_once(buffer.clone(), offset).await {
+            Ok(written) if written == length => Ok(()),
+            Ok(written) => self.write_rest(buffer.as_bytes(), written, offset).await,
+            Err(error) => Err(error),
+        };
+        outstanding.finish();
+        (result, GlommioBuf(Content::Owned(buffer)))
+    }
+
+    async fn read_at(&self, offset: u64, length: usize) -> io::Result<(GlommioBuf, usize)> {
+        check_aligned(offset, length);
+        let outstanding = self.runtime.outstanding();
+        let result = self.read_whole(offset, length).await;
+        outstanding.finish();
+        result
+    }
 
     async fn sync(&self) -> io::Result<()> {
-        let _outstanding = self.runtime.outstanding();
-        self.file.fdatasync().await.map_err(plain_error)
+        let outstanding = self.runtime.outstanding();
+        let result = self.file.fdatasync().await.map_err(plain_error);
+        outstanding.finish();
+        result
     }
 
     async fn size(&self) -> io::Result<u64> {
@@ -224,7 +234,6 @@ impl File for GlommioFile {
     }
 
     async fn close(self) -> io::Result<()> {
-        let _outstanding = self.runtime.outstanding();
         self.file.close_rc().await.map_err(plain_error)?;
         Ok(())
     }

@@ -48,16 +48,30 @@ struct Shared {
     random: RefCell<ChaCha8Rng>,
     /// Operations that the kernel or the helper thread has not finished.
     outstanding: Cell<usize>,
+    /// Whether an operation's future was dropped before its end: the kernel may use its buffer still.
+    abandoned: Cell<bool>,
     /// Devices for which glommio knows whether they can be polled.
     probed_devices: RefCell<BTreeSet<u64>>,
 }
 
-/// Counts an operation as outstanding while it lives.
-struct Outstanding(Rc<Shared>);
+/// Counts an operation as outstanding until it is finished. Dropped before, it was abandoned.
+struct Outstanding {
+    shared: Rc<Shared>,
+    finished: bool,
+}
+
+impl Outstanding {
+    fn finish(mut self) {
+        self.finished = true;
+    }
+}
 
 impl Drop for Outstanding {
     fn drop(&mut self) {
-        self.0.outstanding.set(self.0.outstanding.get() - 1);
+        self.shared.outstanding.set(self.shared.outstanding.get() - 1);
+        if !self.finished {
+            self.shared.abandoned.set(true);
+        }
     }
 }
 
@@ -75,19 +89,33 @@ impl GlommioRuntime {
         let mut seed = [0; 32];
         fill_random(&mut seed)?;
         let random = RefCell::new(ChaCha8Rng::from_seed(seed));
-        Ok(Self { shared: Rc::new(Shared { random, outstanding: Cell::new(0), probed_devices: RefCell::default() }) })
+        Ok(Self {
+            shared: Rc::new(Shared {
+                random,
+                outstanding: Cell::new(0),
+                abandoned: Cell::new(false),
+                probed_devices: RefCell::default(),
+            }),
+        })
     }
 
     fn outstanding(&self) -> Outstanding {
         self.shared.outstanding.set(self.shared.outstanding.get() + 1);
-        Outstanding(self.shared.clone())
+        Outstanding { shared: self.shared.clone(), finished: false }
     }
 
-    /// Waits until nothing is outstanding: the executor may be torn down then.
-    pub(crate) async fn quiesce(&self) {
-        while self.shared.outstanding.get() > 0 {
-            ::glommio::timer::sleep(Duration::from_millis(1)).await;
+    /// Waits until nothing is outstanding, within a bound. Whether the executor may be torn down then: not while the kernel may use
+    /// its memory.
+    pub(crate) async fn quiesce(&self) -> bool {
+        const STEP: Duration = Duration::from_millis(1);
+        const STEPS_MAX: u32 = 5_000;
+        for _ in 0..STEPS_MAX {
+            if self.shared.outstanding.get() == 0 {
+                break;
+            }
+            ::glommio::timer::sleep(STEP).await;
         }
+        self.shared.outstanding.get() == 0 && !self.shared.abandoned.get()
     }
 
     /// Runs `work` on the helper thread. It runs to its end even if the future is dropped; `kept` lives until then.
@@ -99,7 +127,8 @@ impl GlommioRuntime {
         let outstanding = self.outstanding();
         let (handle, task) = task::join_pair(async move {
             let result = ::glommio::executor().spawn_blocking(work).await;
-            drop((outstanding, kept));
+            outstanding.finish();
+            drop(kept);
             result
         });
         ::glommio::spawn_local(task).detach();

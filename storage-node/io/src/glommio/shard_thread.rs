@@ -96,7 +96,8 @@ fn make_placed_executor(settings: &ShardThreadSettings) -> Result<(LocalExecutor
 /// Starts a thread called `name` with an executor of its own, and runs there the future that `make_future` makes. Returns when the
 /// executor runs, or with the reason why it can't.
 ///
-/// When the future ends, the thread waits for the I/O that is outstanding, then drops what else runs on the executor.
+/// When the future ends, the thread waits a few seconds for the I/O that is outstanding, then drops what else runs on the executor. An
+/// executor on which an I/O future was dropped before its end, or never came to an end, is left behind in memory.
 pub fn spawn_shard_thread<T, F>(
     name: &str,
     settings: ShardThreadSettings,
@@ -115,19 +116,23 @@ where
                 return None;
             }
         };
-        executor.run(async move {
+        let (result, quiet) = executor.run(async move {
             let runtime = match GlommioRuntime::new() {
                 Ok(runtime) => runtime,
                 Err(error) => {
                     let _ = started.send(Err(StartRefusal::Executor { reason: error.to_string() }));
-                    return None;
+                    return (None, true);
                 }
             };
             let _ = started.send(Ok(pinning_failure));
             let result = make_future(runtime.clone()).await;
-            runtime.quiesce().await;
-            Some(result)
-        })
+            (Some(result), runtime.quiesce().await)
+        });
+        if !quiet {
+            // Its rings and buffers stay, rather than be freed while the kernel writes to them.
+            std::mem::forget(executor);
+        }
+        result
     };
     let refusal = |error: io::Error| StartRefusal::Executor { reason: error.to_string() };
     let thread = thread::Builder::new().name(name.to_owned()).spawn(body).map_err(refusal)?;
