@@ -10,7 +10,7 @@ use super::config::ByteSize;
 /// The storage node of Roost: keeps the messages of queue frontends durably.
 ///
 /// Without a command it serves until SIGTERM or SIGINT, drains, and exits 0. When it serves it prints one line to stdout; logs go
-/// to stderr. Settings come from the flags, else the environment (ROOST_<SECTION>_<KEY>), else the file, else the defaults:
+/// to stderr. Settings come from the flags, else the environment (such as ROOST_LOG_SEGMENT_SIZE), else the file, else the defaults:
 /// `roostd config dump` shows them all.
 #[derive(Debug, Parser)]
 #[command(name = "roostd", version, max_term_width = 100)]

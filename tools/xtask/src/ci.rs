@@ -32,7 +32,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), Failure> {
     ];
     if !options.quick {
         let seeds = sim::Options::seeds(options.seeds);
-        checks.push(("tests", command(root, &["test", "--workspace"], None)));
+        checks.push(("tests", command(root, &["test", "--workspace", "--no-fail-fast"], None)));
         checks.push(("simulator", at(root, move |root| sim::run(root, &seeds))));
         checks.push(("same seed, same trace", at(root, sim::same_seed_same_trace)));
     }
