@@ -243,13 +243,24 @@ impl ExtentTable {
             StateChange::Trimmed { key } => extent.floor = extent.floor.max(key.seq),
             StateChange::Deleted => return Ok(self.remove(number)),
             // Epochs move with the fence, timer extents with their own issue: this version writes none of these.
-            StateChange::Created { .. } | StateChange::Fenced { .. } | StateChange::Discarded { .. } | StateChange::ReadFloor { .. } => {}
+            StateChange::Created { .. }
+            | StateChange::Fenced { .. }
+            | StateChange::Discarded { .. }
+            | StateChange::ReadFloor { .. } => {}
         }
         Ok(None)
     }
 
     /// Counts records that were read back from the log.
-    pub(crate) fn replay_records(&mut self, number: ExtentNumber, last: Seq, op: Op, count: u64, payload_bytes: u64, time: Timestamp) {
+    pub(crate) fn replay_records(
+        &mut self,
+        number: ExtentNumber,
+        last: Seq,
+        op: Op,
+        count: u64,
+        payload_bytes: u64,
+        time: Timestamp,
+    ) {
         if let Some(extent) = self.by_number.get_mut(&number) {
             extent.last_seq = extent.last_seq.max(last);
             extent.committed_seq = extent.last_seq;
@@ -270,7 +281,11 @@ impl ExtentTable {
     }
 
     /// The table that a checkpoint's entries describe. All of it is committed: a checkpoint is written behind durable blocks only.
-    pub(crate) fn from_entries(next_number: ExtentNumber, groups: &[GroupEntry], extents: &[ExtentEntry]) -> Result<Self, TableError> {
+    pub(crate) fn from_entries(
+        next_number: ExtentNumber,
+        groups: &[GroupEntry],
+        extents: &[ExtentEntry],
+    ) -> Result<Self, TableError> {
         let mut table = Self { next_number, ..Self::default() };
         for entry in groups {
             let progress = RefCell::new(Group::alone(entry.epoch, entry.last_op));

@@ -63,7 +63,13 @@ impl PageCache {
 }
 
 impl<R: Runtime> Inner<R> {
-    async fn page(&self, segment: &Segment<R>, footer: &FooterIndex, section: Section, number: u32) -> Result<Rc<IndexPage>, FetchError> {
+    async fn page(
+        &self,
+        segment: &Segment<R>,
+        footer: &FooterIndex,
+        section: Section,
+        number: u32,
+    ) -> Result<Rc<IndexPage>, FetchError> {
         let key = (segment.id, section as u8, number);
         if let Some(page) = self.pages.get(key) {
             return Ok(page);

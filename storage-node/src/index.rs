@@ -58,8 +58,13 @@ pub(crate) struct MemoryIndex {
 impl MemoryIndex {
     /// Adds a committed run behind those that the extent has here.
     pub(crate) fn push(&mut self, number: ExtentNumber, id: ExtentId, kind: ExtentKind, run: RunEntry, payload_bytes: u64) {
-        let extent =
-            self.extents.entry(number).or_insert_with(|| ExtentRuns { id, kind, record_count: 0, payload_bytes: 0, runs: Vec::new() });
+        let extent = self.extents.entry(number).or_insert_with(|| ExtentRuns {
+            id,
+            kind,
+            record_count: 0,
+            payload_bytes: 0,
+            runs: Vec::new(),
+        });
         assert!(
             extent.runs.last().is_none_or(|last| last.last_seq() < run.first_seq),
             "runs of extent {id} enter the index in the order of their seqs"

@@ -123,7 +123,9 @@ async fn open<R: Runtime>(
                 return Ok(Opened::Foreign(format!("its header names segment {} of node {}", header.segment, header.node)));
             }
             Ok(_) => {}
-            Err(error) => tracing::warn!(path = %path.display(), %error, "the segment's header can't be read; its name stands in for it"),
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "the segment's header can't be read; its name stands in for it")
+            }
         }
     }
     let trailer = read_trailer(&file, size, &identity).await.map_err(io())?;

@@ -4,6 +4,7 @@
 
 mod changes;
 mod commit;
+mod data_dir;
 mod extents;
 mod footers;
 mod index;
@@ -16,12 +17,15 @@ mod replay;
 mod roll;
 mod scan;
 mod segment;
+pub mod server;
 mod shard;
 pub mod status;
 mod tail_cache;
 
 pub use changes::{Appended, Gated, Operation, OperationDone};
+pub use data_dir::{DataDir, DataDirError};
 pub use options::ShardOptions;
 pub use read::{ReadBatch, ReadRequest};
 pub use recovery::{Damage, RecoveryError};
+pub use server::Server;
 pub use shard::Shard;

@@ -113,20 +113,20 @@ impl<R: Runtime> Inner<R> {
         Ok(batch)
     }
 
-    /// Reads, and waits for a record up to `wait` when there is none yet.
-    pub(crate) async fn read_or_wait(&self, request: &ReadRequest, wait: Duration) -> Result<ReadBatch, Refusal> {
+    /// Waits up to `wait` until a read would find a record, or will never find one.
+    pub(crate) async fn wait_readable(&self, request: &ReadRequest, wait: Duration) -> Result<(), Refusal> {
         let deadline = self.runtime.monotonic().0.saturating_add(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX));
         loop {
-            let batch = self.read(request).await?;
+            let (target, batch) = self.look_up(request)?;
             let left = deadline.saturating_sub(self.runtime.monotonic().0);
             let draining = self.head.borrow().draining;
-            if !batch.entries.is_empty() || batch.sealed || left == 0 || draining {
-                return Ok(batch);
+            if batch.next <= target.committed || batch.sealed || left == 0 || draining {
+                return Ok(());
             }
             let Some(arrival) = self.table.borrow_mut().find_mut(request.extent).map(|extent| extent.arrival()) else {
                 return Err(Refusal::NotFound);
             };
-            // No await since the read found nothing: what comes from now on is not missed.
+            // No await since the extent was looked up: what comes from now on is not missed.
             tokio::select! {
                 biased;
                 () = arrival.notified() => {}
@@ -244,7 +244,11 @@ impl<R: Runtime> Inner<R> {
         let (bytes, count) = segment.file.read_at(from, length).await?;
         self.counters.borrow_mut().device_bytes_read += count as u64;
         if count < length {
-            return Err(FetchError::Damaged(format!("segment {} ends at {}, within its records", segment.id, from + count as u64)));
+            return Err(FetchError::Damaged(format!(
+                "segment {} ends at {}, within its records",
+                segment.id,
+                from + count as u64
+            )));
         }
         Ok((bytes, (start - from) as usize))
     }

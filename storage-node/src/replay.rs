@@ -100,11 +100,7 @@ impl<'a, R: Runtime> Replay<'a, R> {
         Ok(true)
     }
 
-    async fn walk(
-        &mut self,
-        recovered: &mut Recovered<R>,
-        purpose: Purpose,
-    ) -> Result<(MemoryIndex, BlockRange), RecoveryError> {
+    async fn walk(&mut self, recovered: &mut Recovered<R>, purpose: Purpose) -> Result<(MemoryIndex, BlockRange), RecoveryError> {
         let path = &self.found.path;
         let mut memory = MemoryIndex::default();
         let mut scan = BlockScan::new(&self.found.file, self.found.identity, self.end);
@@ -136,7 +132,13 @@ impl<'a, R: Runtime> Replay<'a, R> {
             let next = evidence.next.filter(|(_, number)| self.bound.is_none_or(|bound| *number <= bound));
             let last = next.map_or_else(|| self.proven.unwrap_or(expected), |(_, number)| BlockNumber(number.0 - 1));
             let damage = Damage { segment: self.found.id, offset, first: expected, last };
-            tracing::error!(segment = damage.segment.0, offset, first = damage.first.0, last = damage.last.0, "blocks that were acked are damaged");
+            tracing::error!(
+                segment = damage.segment.0,
+                offset,
+                first = damage.first.0,
+                last = damage.last.0,
+                "blocks that were acked are damaged"
+            );
             recovered.damage.push(damage);
             match next {
                 Some(next) => (offset, expected) = next,
@@ -177,10 +179,8 @@ impl<'a, R: Runtime> Replay<'a, R> {
 
     fn apply_state(&self, run: &Run<'_>, table: &mut ExtentTable) -> Result<(), RecoveryError> {
         for record in run.records() {
-            let change = StateChange::decode(record.payload).map_err(|error| RecoveryError::Contradiction {
-                path: self.found.path.clone(),
-                why: error.to_string(),
-            })?;
+            let change = StateChange::decode(record.payload)
+                .map_err(|error| RecoveryError::Contradiction { path: self.found.path.clone(), why: error.to_string() })?;
             table
                 .replay(run.header().extent_number, record.op, &change)
                 .map_err(RecoveryError::contradiction(&self.found.path))?;

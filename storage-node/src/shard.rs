@@ -220,7 +220,16 @@ impl<R: Runtime> Shard<R> {
     /// # Errors
     /// NotFound, Trimmed, Corrupt.
     pub async fn read(&self, request: &ReadRequest, wait: Duration) -> Result<ReadBatch, Refusal> {
-        self.0.read_or_wait(request, wait).await
+        self.0.wait_readable(request, wait).await?;
+        self.0.read(request).await
+    }
+
+    /// Waits up to `wait` until a read would find a record, or will never find one.
+    ///
+    /// # Errors
+    /// NotFound, Trimmed.
+    pub async fn wait_readable(&self, request: &ReadRequest, wait: Duration) -> Result<(), Refusal> {
+        self.0.wait_readable(request, wait).await
     }
 
     /// The first record appended at or after `time`.
@@ -274,11 +283,7 @@ impl<R: Runtime> Shard<R> {
     /// Whether an answer behind `gate` may leave: none while it is undecided, and an error if it never will be.
     pub fn decided(&self, gate: BlockNumber) -> Option<Result<(), Refusal>> {
         let head = self.0.head.borrow();
-        if gate <= head.durable() {
-            Some(Ok(()))
-        } else {
-            head.failed.as_ref().map(|_| Err(Refusal::UnknownOutcome))
-        }
+        if gate <= head.durable() { Some(Ok(())) } else { head.failed.as_ref().map(|_| Err(Refusal::UnknownOutcome)) }
     }
 
     /// Has `watcher` told when `gate` is decided.

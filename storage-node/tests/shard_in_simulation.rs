@@ -107,18 +107,16 @@ fn a_commit_needs_its_group_and_is_checked_as_a_whole() {
         shard.durable(two.gate).await.expect("durable");
         create(&shard, 3).await;
         let payloads = [payload(5)];
-        let append_to = |extent, expected| Operation::Append {
-            extent: ExtentId(extent),
-            expected,
-            records: records(&payloads).into_iter(),
-        };
+        let append_to =
+            |extent, expected| Operation::Append { extent: ExtentId(extent), expected, records: records(&payloads).into_iter() };
         let group = ExtentId(1).into();
         let wrong_group = shard.commit(group, Epoch(0), &[append_to(1, None), append_to(3, None)]).await;
         assert!(matches!(wrong_group, Err(Refusal::BadRequest { .. })), "{wrong_group:?}");
         let mismatch = shard.commit(group, Epoch(0), &[append_to(1, None), append_to(1, Some(Seq(1)))]).await;
         assert_eq!(mismatch.map(|_| ()), Err(Refusal::SeqMismatch { next: Seq(2) }), "the first append of the commit counts");
         assert!(read_all(&shard, 1).await.is_empty(), "a refused commit leaves nothing");
-        let done = shard.commit(group, Epoch(0), &[append_to(1, Some(Seq(1))), append_to(2, None), append_to(1, Some(Seq(2)))]).await;
+        let done =
+            shard.commit(group, Epoch(0), &[append_to(1, Some(Seq(1))), append_to(2, None), append_to(1, Some(Seq(2)))]).await;
         let done = done.expect("committed");
         shard.durable(done.gate).await.expect("durable");
         assert_eq!(done.value.iter().map(|done| done.first_seq.0).collect::<Vec<_>>(), [1, 1, 2]);

@@ -65,7 +65,7 @@ pub(crate) async fn serve(config: &Config) -> Result<(), Refusal> {
     let mut signals = Signals::install()?;
     let listener = bind_admin(config.node.admin).await?;
     let admin_address = listener.local_addr().map_err(|error| Refusal::new("admin endpoint", error, "start again"))?;
-    let Shards { node, incarnation, medium, commands, threads, listening } = shards::start(config)?;
+    let Shards { node, incarnation, medium, commands, threads, listening, directory: _held } = shards::start(config)?;
     tracing::info!(
         version = VERSION,
         node = %node,

@@ -102,17 +102,25 @@ impl Default for Config {
 }
 
 impl Config {
-    /// How many shards there are, and the CPU of each where it is to be pinned.
-    pub(crate) fn placement(&self) -> Vec<Option<u32>> {
-        let cpus = if self.node.cpus.0.is_empty() { allowed_cpus() } else { self.node.cpus.0.clone() };
-        place(self.node.shards, self.node.pin, &cpus)
+    /// The CPU of each of `shards` shards, where it is to be pinned.
+    pub(crate) fn placement(&self, shards: u32) -> Vec<Option<u32>> {
+        place(shards, self.node.pin, &self.cpus())
+    }
+
+    /// How many shards a new data directory gets: as configured, or one a CPU.
+    pub(crate) fn default_shards(&self) -> u32 {
+        if self.node.shards == 0 { self.cpus().len().max(1) as u32 } else { self.node.shards }
+    }
+
+    fn cpus(&self) -> Vec<u32> {
+        if self.node.cpus.0.is_empty() { allowed_cpus() } else { self.node.cpus.0.clone() }
     }
 }
 
-/// One shard a CPU unless a count is given. With fewer CPUs than shards nothing is pinned: two shards on one CPU would be worse than
+/// With fewer CPUs than shards nothing is pinned: two shards on one CPU would be worse than
 /// what the kernel does on its own.
 fn place(shards: u32, pin: bool, cpus: &[u32]) -> Vec<Option<u32>> {
-    let count = if shards == 0 { cpus.len().max(1) } else { shards as usize };
+    let count = shards as usize;
     (0..count).map(|shard| cpus.get(shard).copied().filter(|_| pin && cpus.len() >= count)).collect()
 }
 
@@ -128,10 +136,10 @@ mod tests {
 
     #[test]
     fn shards_are_pinned_one_a_cpu_or_not_at_all() {
-        assert_eq!(place(0, true, &[4, 6]), [Some(4), Some(6)]);
+        assert_eq!(place(2, true, &[4, 6]), [Some(4), Some(6)]);
         assert_eq!(place(1, true, &[4, 6]), [Some(4)]);
         assert_eq!(place(3, true, &[4, 6]), [None; 3]);
-        assert_eq!(place(0, false, &[4, 6]), [None; 2]);
-        assert_eq!(place(0, true, &[]), [None]);
+        assert_eq!(place(2, false, &[4, 6]), [None; 2]);
+        assert_eq!(place(1, true, &[]), [None]);
     }
 }
