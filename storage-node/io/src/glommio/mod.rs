@@ -1,7 +1,7 @@
 //! The backend for real machines: io_uring through the glommio crate, one executor a thread, files past the page cache.
 //!
 //! [`spawn_shard_thread`] starts an executor on a thread of its own and hands its [`GlommioRuntime`] to the code that runs there.
-//! [`preflight`] says beforehand whether the machine lets it: call it first, since glommio ends the process on
+//! [`preflight()`] says beforehand whether the machine lets it: call it first, since glommio ends the process on
 //! kernels that it finds too old.
 //!
 //! Invariants: whatever may block for long (names, directories, sizes) runs on the executor's helper thread; what was

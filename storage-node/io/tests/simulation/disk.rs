@@ -1,108 +1,18 @@
-//! What the simulated backend promises beyond the contract of all backends: its fault model, and that a seed decides everything.
-
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
+//! The fault model of the fake disk, clause by clause.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use node_io::sim::{CrashMode, FaultKind, Faults, Limits, Sim, SimFile, SimRuntime};
-use node_io::{File, IoBuf, Listener, OpenOptions, PAGE_SIZE, ReadHalf, Runtime, Stream, WriteHalf};
+use node_io::sim::{CrashMode, FaultKind, Faults, Sim};
+use node_io::{File, IoBuf, PAGE_SIZE, Runtime};
 
-const SECTOR: usize = 512;
-const NODE: u32 = 1;
-const CREATE: OpenOptions = OpenOptions { write: true, create_new: true, durable: false };
-const CREATE_DURABLE: OpenOptions = OpenOptions { write: true, create_new: true, durable: true };
-const WRITE: OpenOptions = OpenOptions { write: true, create_new: false, durable: false };
-
-/// Runs `body` for each seed, saying which.
-fn seeds(count: u64, body: impl Fn(u64)) {
-    for seed in 0..count {
-        eprintln!("seed {seed}");
-        body(seed);
-    }
-}
-
-async fn write(file: &SimFile, page: usize, count: usize, byte: u8) -> io::Result<()> {
-    let mut buf = file.allocate(count * PAGE_SIZE);
-    buf.as_mut_slice().fill(byte);
-    file.write_at(buf, count * PAGE_SIZE, (page * PAGE_SIZE) as u64).await.0
-}
-
-/// A file of a synced name, with `pages` pages of zeros on the medium.
-async fn prepared(runtime: &SimRuntime, name: &str, pages: usize, options: OpenOptions) -> SimFile {
-    let file = runtime.open(Path::new(name), options).await.unwrap();
-    write(&file, 0, pages, 0).await.unwrap();
-    file.sync().await.unwrap();
-    runtime.sync_dir(Path::new("")).await.unwrap();
-    file
-}
-
-fn content(sim: &Sim, name: &str) -> Vec<u8> {
-    sim.read_file(NODE, Path::new(name)).unwrap()
-}
+use crate::{CREATE, CREATE_DURABLE, NODE, SECTOR, WRITE, content, prepared, seeds, write};
 
 /// Files, tasks, messages, faults and a crash: a little of everything.
-fn busy_world(seed: u64) -> u64 {
-    let sim = Sim::new(seed);
-    for life in 0..3 {
-        let (server, client) = (sim.node(1), sim.node(2));
-        sim.set_faults(1, Faults { write_error: 0.1, short_write: 0.2, sync_error: 0.1, ..Faults::default() });
-        let address = SocketAddr::from(([127, 0, 0, 1], 7440));
-        let inner = server.clone();
-        server.spawn_detached(Box::pin(async move {
-            let listener = inner.listen(address).await.unwrap();
-            let path = format!("file-{life}");
-            let file = inner.open(Path::new(&path), CREATE).await.unwrap();
-            let (mut read, mut write_half) = listener.accept().await.unwrap().into_split();
-            let mut buf = vec![0; 1000];
-            while let Ok(count @ 1..) = read.read(&mut buf).await {
-                let written = write(&file, count % 8, 4, count as u8).await;
-                let synced = file.sync().await;
-                let answer = [u8::from(written.is_ok()), u8::from(synced.is_ok())];
-                if write_half.write_all(&answer).await.is_err() {
-                    return;
-                }
-            }
-        }));
-        let inner = client.clone();
-        client.spawn_detached(Box::pin(async move {
-            let (mut read, mut write_half) = loop {
-                match inner.connect(address).await {
-                    Ok(stream) => break stream.into_split(),
-                    Err(_) => inner.sleep(Duration::from_micros(100)).await,
-                }
-            };
-            for length in 1.. {
-                if write_half.write_all(&vec![7; length * 37]).await.is_err() {
-                    return;
-                }
-                let _ = read.read(&mut [0; 16]).await;
-            }
-        }));
-        sim.run_for(Duration::from_millis(20));
-        sim.crash(1);
-    }
-    sim.trace_hash()
-}
-
-#[test]
-fn the_same_seed_gives_the_same_trace_and_others_differ() {
-    let mut hashes = BTreeMap::new();
-    seeds(20, |seed| assert_eq!(busy_world(seed), busy_world(seed)));
-    for seed in 0..20 {
-        if let Some(other) = hashes.insert(busy_world(seed), seed) {
-            panic!("seeds {other} and {seed} have the same trace");
-        }
-    }
-}
-
 #[test]
 fn no_crash_takes_back_a_durable_or_synced_write() {
     seeds(200, |seed| {
@@ -437,90 +347,6 @@ fn a_kill_keeps_what_was_written_and_a_later_power_cut_may_not() {
 }
 
 #[test]
-fn a_crash_ends_tasks_frees_locks_and_breaks_connections() {
-    struct Dropped(Rc<Cell<bool>>);
-    impl Drop for Dropped {
-        fn drop(&mut self) {
-            self.0.set(true);
-        }
-    }
-    seeds(20, |seed| {
-        let sim = Sim::new(seed);
-        let (server, client) = (sim.node(NODE), sim.node(2));
-        let address = SocketAddr::from(([10, 0, 0, 1], 1));
-        let dropped = Rc::new(Cell::new(false));
-        let guard = Dropped(dropped.clone());
-        let inner = server.clone();
-        server.spawn_detached(Box::pin(async move {
-            let _guard = guard;
-            let _lock = inner.lock(Path::new("LOCK")).await.unwrap();
-            let listener = inner.listen(address).await.unwrap();
-            let _stream = listener.accept().await.unwrap();
-            inner.sleep(Duration::from_secs(3600)).await;
-            unreachable!("the node crashes before");
-        }));
-        sim.run_for(Duration::from_millis(5));
-        let (mut read, _write) = sim.block_on(2, async { client.connect(address).await.unwrap().into_split() });
-        let reader = client.spawn(async move { read.read(&mut [0; 10]).await });
-        sim.run_for(Duration::from_millis(5));
-        sim.crash(NODE);
-        assert!(dropped.get());
-        assert_eq!(sim.block_on(2, reader).unwrap_err().kind(), io::ErrorKind::ConnectionReset);
-        let refused = sim.block_on(2, client.connect(address)).err().expect("nobody listens any more");
-        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
-        let server = sim.node(NODE);
-        sim.block_on(NODE, async { drop(server.lock(Path::new("LOCK")).await.unwrap()) });
-        assert_eq!(sim.reached(NODE, FaultKind::ConnectionCut), 1);
-    });
-}
-
-#[test]
-fn a_node_can_crash_itself_and_others_from_within() {
-    let sim = Sim::new(3);
-    let runtime = sim.node(NODE);
-    let (inner, world) = (runtime.clone(), sim.clone());
-    runtime.spawn_detached(Box::pin(async move {
-        inner.sleep(Duration::from_millis(1)).await;
-        world.crash(NODE);
-        inner.yield_now().await;
-        unreachable!("a crashed node's task went on");
-    }));
-    sim.run_for(Duration::from_millis(10));
-    sim.run(async {
-        let next = sim.node(NODE);
-        next.spawn(async {}).await;
-        sim.crash(NODE);
-    });
-}
-
-#[test]
-fn cut_connections_are_broken_on_both_sides() {
-    let sim = Sim::new(4);
-    let runtime = sim.node(NODE);
-    let result = sim.block_on(NODE, async {
-        let listener = runtime.listen(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
-        let (mut client, _client) = runtime.connect(listener.local_address()).await.unwrap().into_split();
-        let (mut server, _server) = listener.accept().await.unwrap().into_split();
-        sim.cut_connections(NODE);
-        (client.read(&mut [0; 4]).await, server.read(&mut [0; 4]).await)
-    });
-    assert_eq!(result.0.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
-    assert_eq!(result.1.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
-}
-
-#[test]
-fn the_wall_clock_steps_and_the_monotonic_does_not() {
-    let sim = Sim::new(5);
-    let runtime = sim.node(NODE);
-    let (wall, monotonic) = (runtime.wall_clock(), runtime.monotonic());
-    sim.step_clock(NODE, -3_600_000_000_000);
-    assert_eq!(runtime.wall_clock(), wall - 3_600_000_000_000);
-    assert_eq!(runtime.monotonic(), monotonic);
-    sim.crash(NODE);
-    assert_eq!(sim.node(NODE).wall_clock(), wall - 3_600_000_000_000, "a machine keeps its clock");
-}
-
-#[test]
 fn rot_flips_one_bit_on_the_medium() {
     let sim = Sim::new(6);
     let runtime = sim.node(NODE);
@@ -532,53 +358,4 @@ fn rot_flips_one_bit_on_the_medium() {
     let after = content(&sim, "file");
     assert_eq!(after[5000], 8);
     assert_eq!(after.iter().filter(|&&byte| byte != 0).count(), 1);
-}
-
-fn panic_text(body: impl FnOnce()) -> String {
-    let panic = catch_unwind(AssertUnwindSafe(body)).expect_err("it should have panicked");
-    panic.downcast_ref::<String>().expect("a panic with a message").clone()
-}
-
-#[test]
-fn a_deadlock_and_a_livelock_are_panics_that_name_the_seed() {
-    let deadlock = panic_text(|| Sim::new(77).run(std::future::pending()));
-    assert!(deadlock.contains("seed 77") && deadlock.contains("deadlock"), "{deadlock}");
-    let spinning = |limits: Limits| {
-        let sim = Sim::new(78);
-        sim.set_limits(limits);
-        let runtime = sim.node(NODE);
-        let inner = runtime.clone();
-        runtime.spawn_detached(Box::pin(async move {
-            loop {
-                inner.yield_now().await;
-            }
-        }));
-        sim.run(std::future::pending())
-    };
-    let turns = panic_text(|| spinning(Limits { turns: 1000, ..Limits::default() }));
-    assert!(turns.contains("seed 78") && turns.contains("limit of turns"), "{turns}");
-    let time = panic_text(|| spinning(Limits { time: Duration::from_millis(1), ..Limits::default() }));
-    assert!(time.contains("seed 78") && time.contains("virtual time"), "{time}");
-}
-
-#[test]
-fn ready_tasks_run_in_an_order_that_the_seed_chooses() {
-    let order = |seed| {
-        let sim = Sim::new(seed);
-        let runtime = sim.node(NODE);
-        sim.block_on(NODE, async {
-            let ended = Rc::new(std::cell::RefCell::new(Vec::new()));
-            let tasks: Vec<_> = (0..6)
-                .map(|number| {
-                    let ended = ended.clone();
-                    runtime.spawn(async move { ended.borrow_mut().push(number) })
-                })
-                .collect();
-            join_all(tasks).await;
-            ended.take()
-        })
-    };
-    let orders: std::collections::BTreeSet<Vec<i32>> = (0..50).map(order).collect();
-    assert!(orders.len() > 20, "only {} orders over 50 seeds", orders.len());
-    assert_eq!(order(9), order(9));
 }
