@@ -7,6 +7,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
+use std::process::Stdio;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -58,10 +59,20 @@ fn in_child(name: &str, body: impl FnOnce()) {
     let child = std::process::Command::new(std::env::current_exe().unwrap())
         .args([name, "--exact", "--nocapture"])
         .env(MARK, name)
-        .output()
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
         .unwrap();
-    let (out, errors) = (String::from_utf8_lossy(&child.stdout), String::from_utf8_lossy(&child.stderr));
-    assert!(child.status.success() && out.contains("1 passed"), "{out}\n{errors}");
+    let mark = format!("-{}", child.id());
+    let output = child.wait_with_output().unwrap();
+    // A child that gave its rights up can't remove its directory.
+    for entry in std::fs::read_dir(env!("CARGO_TARGET_TMPDIR")).unwrap().flatten() {
+        if entry.file_name().to_string_lossy().ends_with(&mark) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+    let (out, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && out.contains("1 passed"), "{out}\n{errors}");
 }
 
 fn limit_locked_memory(bytes: u64) {
@@ -339,12 +350,6 @@ fn preflight_refuses_a_directory_that_is_not_writable() {
         assert!(matches!(&refusal, StartRefusal::NotWritable { path, .. } if *path == directory.0), "{refusal}");
         assert!(refusal.remedy().contains("chown"));
     });
-    // The child could not remove it.
-    for entry in std::fs::read_dir(env!("CARGO_TARGET_TMPDIR")).unwrap().flatten() {
-        if entry.file_name().to_string_lossy().starts_with("machine-read-only-") {
-            let _ = std::fs::remove_dir(entry.path());
-        }
-    }
 }
 
 #[test]
