@@ -122,6 +122,9 @@ impl<R: Runtime> Inner<R> {
         expected: Option<Seq>,
         records: impl ExactSizeIterator<Item = Record<'a>> + Clone,
     ) -> Result<Gated<Appended>, Refusal> {
+        if records.len() == 0 {
+            return Err(Refusal::BadRequest { why: "an append without records".to_owned() });
+        }
         self.check_records(0, records.clone())?;
         let space = records_space(records.clone());
         self.check_space(space)?;
@@ -147,6 +150,12 @@ impl<R: Runtime> Inner<R> {
         operations: &[Operation<I>],
     ) -> Result<Gated<Vec<OperationDone>>, Refusal> {
         self.check_shard(group)?;
+        if operations.iter().any(|operation| matches!(operation, Operation::Append { records, .. } if records.len() == 0)) {
+            return Err(Refusal::BadRequest { why: "an append without records".to_owned() });
+        }
+        let Some(last) = operations.len().checked_sub(1) else {
+            return Err(Refusal::BadRequest { why: "a commit without operations".to_owned() });
+        };
         let (mut space, mut runs, mut records_before) = (0, 0, 0);
         for operation in operations {
             match operation {
@@ -170,7 +179,6 @@ impl<R: Runtime> Inner<R> {
         group.progress.borrow().admit(epoch).map_err(refuse_group)?;
         check_commit(&table, &group, operations)?;
         let op = group.progress.borrow_mut().append();
-        let last = operations.len() - 1;
         let mut done = Vec::with_capacity(operations.len());
         for (index, operation) in operations.iter().enumerate() {
             let end_of_op = index == last;

@@ -112,8 +112,8 @@ impl<R: Runtime> LogHead<R> {
     /// The head of a log whose blocks up to `durable` are on the device, with an empty segment to go on in.
     pub(crate) fn new(open: Rc<Segment<R>>, durable: BlockNumber, last_append_time: Timestamp) -> Self {
         Self {
-            // The new segment's own checkpoint is still to be written.
-            checkpoint: SegmentId(open.id.0.saturating_sub(1)),
+            // The new segment's own checkpoint is still to be written: until then no segment can go.
+            checkpoint: SegmentId(0),
             open,
             next_offset: DATA_START,
             run_count: 0,
@@ -321,7 +321,7 @@ impl<R: Runtime> Inner<R> {
     fn open_block(&self, head: &mut LogHead<R>, capacity: usize) {
         let append_time = Timestamp(self.runtime.wall_clock()).max(head.last_append_time);
         head.last_append_time = append_time;
-        let mut builder = head.builders.pop().unwrap_or_else(BlockBuilder::new);
+        let mut builder = head.builders.pop().unwrap_or_default();
         builder.reset();
         head.current = Some(OpenBlock {
             number: head.next_number,

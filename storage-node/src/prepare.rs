@@ -85,7 +85,7 @@ impl<R: Runtime> Inner<R> {
     pub(crate) async fn run_preparer(self: Rc<Self>) {
         loop {
             while self.preparer.ready_count() < self.options.prepared_segments.max(1) {
-                if self.head.borrow().draining {
+                if self.may_stop_preparing() {
                     return;
                 }
                 match self.prepare_one().await {
@@ -109,10 +109,16 @@ impl<R: Runtime> Inner<R> {
                 }
             }
             self.preparer.wanted.notified().await;
-            if self.head.borrow().draining {
+            if self.may_stop_preparing() {
                 return;
             }
         }
+    }
+
+    /// When the shard ends, unless what is still to be finished needs a segment.
+    fn may_stop_preparing(&self) -> bool {
+        let head = self.head.borrow();
+        head.draining && !(head.rolling && head.failed.is_none() && self.preparer.ready_count() == 0)
     }
 
     async fn prepare_one(&self) -> io::Result<()> {

@@ -61,6 +61,9 @@ enum Limit {
     NotReached,
 }
 
+/// A segment, and the records of an extent in it.
+type Place<R> = (Rc<Segment<R>>, Span);
+
 /// What a read needs to know of an extent.
 struct Target {
     id: ExtentId,
@@ -150,7 +153,8 @@ impl<R: Runtime> Inner<R> {
         Ok((target, batch))
     }
 
-    fn place_of(&self, target: &Target, seq: Seq) -> Result<Option<(Rc<Segment<R>>, Span)>, Refusal> {
+    /// The segment that holds a record, and the extent's records there.
+    fn place_of(&self, target: &Target, seq: Seq) -> Result<Option<Place<R>>, Refusal> {
         let table = self.table.borrow();
         let extent = table.get(target.number).ok_or(Refusal::NotFound)?;
         let Some(span) = extent.span_of(seq) else { return Ok(None) };

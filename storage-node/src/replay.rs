@@ -51,7 +51,7 @@ impl<'a, R: Runtime> Replay<'a, R> {
 
     /// Adds the segment for its records alone: from its footer, or from its blocks where that can't be read.
     pub(crate) async fn index_only(&mut self, recovered: &mut Recovered<R>) -> Result<(), RecoveryError> {
-        if let Some(trailer) = self.found.trailer.clone() {
+        if let Some(trailer) = self.found.trailer {
             let footer = FooterIndex { trailer };
             if self.take_directory(&footer, &mut recovered.table).await? {
                 let blocks = self.range(footer.trailer.last_block, footer.trailer.data_end);
@@ -68,7 +68,7 @@ impl<'a, R: Runtime> Replay<'a, R> {
     /// Replays the segment's state and records.
     pub(crate) async fn state_and_index(&mut self, recovered: &mut Recovered<R>) -> Result<(), RecoveryError> {
         let (memory, blocks) = self.walk(recovered, Purpose::StateAndIndex).await?;
-        let footer = self.found.trailer.clone().map(|trailer| SegmentIndex::Footer(FooterIndex { trailer }));
+        let footer = self.found.trailer.map(|trailer| SegmentIndex::Footer(FooterIndex { trailer }));
         recovered.add_segment(self.found, footer.unwrap_or(SegmentIndex::Memory(memory)), blocks);
         recovered.last_block = blocks.last;
         Ok(())

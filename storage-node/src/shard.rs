@@ -135,9 +135,10 @@ impl<R: Runtime> Shard<R> {
             inner.runtime.spawn_detached(Box::pin(inner.clone().run_committer()));
             inner.runtime.spawn_detached(Box::pin(inner.clone().run_preparer()));
             inner.runtime.spawn_detached(Box::pin(inner.clone().run_retirer()));
-            inner.write_checkpoint().await;
-            // Only now: before its checkpoint is durable, the tail of an unclosed segment is what a restart would start from.
-            inner.close_in_background(unclosed, true);
+            if inner.write_checkpoint().await.is_some() {
+                // Only now: before the checkpoint is durable, the tail of an unclosed segment is what a restart would start from.
+                inner.close_in_background(unclosed, true);
+            }
         }
     }
 

@@ -23,8 +23,15 @@ impl<B: IoBuf> BlockBytes<B> {
     }
 }
 
+/// A block, and what it takes in memory.
+struct Kept<B: IoBuf> {
+    bytes: Rc<BlockBytes<B>>,
+    cost: usize,
+}
+
 pub(crate) struct TailCache<B: IoBuf> {
-    blocks: BTreeMap<(SegmentId, u64), (Rc<BlockBytes<B>>, usize)>,
+    /// By segment and offset: in the order of the log.
+    blocks: BTreeMap<(SegmentId, u64), Kept<B>>,
     bytes: usize,
     budget: usize,
 }
@@ -50,19 +57,19 @@ impl<B: IoBuf> TailCache<B> {
         } else {
             (BlockBytes::Buffer(buffer), capacity)
         };
-        self.blocks.insert((segment, offset), (Rc::new(bytes), cost));
+        self.blocks.insert((segment, offset), Kept { bytes: Rc::new(bytes), cost });
         self.bytes += cost;
         while self.bytes > self.budget
-            && let Some((_, (_, cost))) = self.blocks.pop_first()
+            && let Some((_, oldest)) = self.blocks.pop_first()
         {
-            self.bytes -= cost;
+            self.bytes -= oldest.cost;
         }
     }
 
     /// The block that covers `offset` of `segment`, and where it starts.
     pub(crate) fn find(&self, segment: SegmentId, offset: u64) -> Option<(Rc<BlockBytes<B>>, u64)> {
-        let ((found, start), (bytes, _)) = self.blocks.range(..=(segment, offset)).next_back()?;
-        (*found == segment && offset - start < bytes.as_slice().len() as u64).then(|| (bytes.clone(), *start))
+        let ((found, start), kept) = self.blocks.range(..=(segment, offset)).next_back()?;
+        (*found == segment && offset - start < kept.bytes.as_slice().len() as u64).then(|| (kept.bytes.clone(), *start))
     }
 }
 

@@ -147,7 +147,7 @@ mod tests {
         let budget = Arc::new(Semaphore::new(10 << 20));
         let (mut buffer, total) = buffer();
         assert_eq!(total.get(), SMALL as i64);
-        let stream: Vec<u8> = (0..3u32 << 20).map(|index| (index * 31 >> 3) as u8).collect();
+        let stream: Vec<u8> = (0..3u32 << 20).map(|index| (index.wrapping_mul(31) >> 3) as u8).collect();
         let (mut sent, mut taken) = (0, 0);
         for frame in [100, 20_000, 700_000, 5, 900_000, 30] {
             while buffer.received().len() < frame {
