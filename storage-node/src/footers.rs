@@ -6,14 +6,16 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use log_format::PAGE_SIZE;
+use log_format::block::RunKind;
 use log_format::footer::{DirectoryEntry, IndexPage, Section, SequenceEntry, find_extent, sequence_position};
 use log_format::ids::{ExtentNumber, SegmentId, Seq, Timestamp};
 use lru::LruCache;
 use node_io::{IoBuf, Runtime};
 
-use crate::index::{FooterIndex, RunEntry};
+use crate::index::{FooterIndex, MemoryIndex, RunEntry};
 use crate::read::FetchError;
-use crate::segment::Segment;
+use crate::scan::BlockScan;
+use crate::segment::{DATA_START, Segment};
 use crate::shard::Inner;
 
 /// Which page: of a segment, a section, and its number there.
@@ -135,6 +137,37 @@ impl<R: Runtime> Inner<R> {
             }
         }
         Ok(())
+    }
+
+    /// Derives the index of a segment from its blocks again: where the footer is damaged, the log wins.
+    pub(crate) async fn rebuild_index(
+        &self,
+        segment: &Segment<R>,
+        footer: &FooterIndex,
+        damage: &FetchError,
+    ) -> Result<MemoryIndex, FetchError> {
+        tracing::error!(segment = segment.id.0, %damage, "a page of the footer is damaged: the index is derived from the blocks again");
+        let end = footer.trailer.data_end;
+        let mut memory = MemoryIndex::default();
+        let mut scan = BlockScan::new(&segment.file, segment.identity, end);
+        let mut offset = DATA_START;
+        while offset < end {
+            // Blocks lie one behind the other; behind a damaged one the next is looked for page by page.
+            let mut step = PAGE_SIZE as u64;
+            if let Some(block) = scan.block_at(offset).await? {
+                step = u64::from(block.header().length);
+                let table = self.table.borrow();
+                for run in block.runs().filter(|run| run.header().kind == RunKind::Sequence) {
+                    let number = run.header().extent_number;
+                    if let Some(extent) = table.get(number) {
+                        let (entry, payload_bytes) = RunEntry::of(&run, offset);
+                        memory.push(number, extent.id, extent.kind, entry, payload_bytes);
+                    }
+                }
+            }
+            offset += step;
+        }
+        Ok(memory)
     }
 
     /// Up to `limit` runs of an extent in a closed segment, from the one that holds `from` or the next behind it.

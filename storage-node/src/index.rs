@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use log_format::block::Run;
 use log_format::footer::{FooterExtent, SequenceEntry, Trailer, footer_size_bound};
 use log_format::ids::{ExtentId, ExtentKind, ExtentNumber, Seq, Timestamp};
 
@@ -23,6 +24,21 @@ pub(crate) struct RunEntry {
 impl RunEntry {
     pub(crate) fn last_seq(&self) -> Seq {
         Seq(self.first_seq.0 + u64::from(self.count) - 1)
+    }
+}
+
+impl RunEntry {
+    /// The entry of a run in a block that lies at `block_offset` of its segment, and the payload bytes of its records.
+    pub(crate) fn of(run: &Run<'_>, block_offset: u64) -> (Self, u64) {
+        let header = run.header();
+        let entry = Self {
+            first_seq: header.first_seq,
+            append_time: header.append_time,
+            offset: block_offset + u64::from(run.offset()),
+            length: run.length() as u32,
+            count: u32::from(header.count),
+        };
+        (entry, run.records().map(|record| record.payload.len() as u64).sum())
     }
 }
 

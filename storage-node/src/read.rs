@@ -236,7 +236,16 @@ impl<R: Runtime> Inner<R> {
             SegmentIndex::Memory(memory) => return Ok(memory.runs(number, from, limit)),
             SegmentIndex::Footer(footer) => footer.clone(),
         };
-        self.footer_runs(segment, &footer, number, from, limit).await
+        match self.footer_runs(segment, &footer, number, from, limit).await {
+            Err(damage @ FetchError::Damaged(_)) => {
+                self.count_damage(&damage);
+                let memory = self.rebuild_index(segment, &footer, &damage).await?;
+                let runs = memory.runs(number, from, limit);
+                *segment.index.borrow_mut() = SegmentIndex::Memory(memory);
+                Ok(runs)
+            }
+            result => result,
+        }
     }
 
     /// Reads the bytes from `start` to `end` of a segment. Gives whole pages, and where in them `start` is.

@@ -80,8 +80,11 @@ impl<'a, R: Runtime> Replay<'a, R> {
 
     /// Enters the extents of a footer's directory into the table. False if a page of it is damaged: nothing is entered then.
     async fn take_directory(&self, footer: &FooterIndex, table: &mut ExtentTable) -> Result<bool, RecoveryError> {
-        let mut entries = Vec::new();
         let pages = footer.trailer.directory_pages as usize;
+        if pages == 0 {
+            return Ok(true);
+        }
+        let mut entries = Vec::new();
         let offset = footer.directory_page_offset(0);
         let read = self.found.file.read_at(offset, pages * PAGE_SIZE).await;
         let (bytes, count) = read.map_err(RecoveryError::io(&self.found.path))?;
@@ -191,18 +194,8 @@ impl<'a, R: Runtime> Replay<'a, R> {
     fn apply_records(&self, run: &Run<'_>, offset: u64, purpose: Purpose, table: &mut ExtentTable, memory: &mut MemoryIndex) {
         let header = run.header();
         let Some(extent) = table.get_mut(header.extent_number) else { return };
-        let entry = RunEntry {
-            first_seq: header.first_seq,
-            append_time: header.append_time,
-            offset: offset + u64::from(run.offset()),
-            length: run.length() as u32,
-            count: u32::from(header.count),
-        };
-        let (mut payload_bytes, mut last_op) = (0, header.op);
-        for record in run.records() {
-            payload_bytes += record.payload.len() as u64;
-            last_op = record.op;
-        }
+        let (entry, payload_bytes) = RunEntry::of(run, offset);
+        let last_op = run.records().last().map_or(header.op, |record| record.op);
         extent.extend_span(self.found.id, entry.first_seq, entry.last_seq());
         if self.found.trailer.is_none() || purpose == Purpose::Index {
             memory.push(header.extent_number, extent.id, ExtentKind::Sequence, entry, payload_bytes);
