@@ -352,7 +352,7 @@ fn files_without_blocks_are_normal_and_unknown_ones_are_left_alone() {
     assert!(has("lost+found") && has("segment-54.seg"), "what is not understood stays: {names:?}");
     assert!(has("segment-0000000000000051.seg"), "a foreign segment stays: {names:?}");
     assert!(!has("segment-0000000000000050.seg") && !has("spare-0000000000000053.seg"), "{names:?}");
-    let newest = log.used().into_iter().filter(|path| !path.ends_with("segment-0000000000000051.seg")).next_back().expect("used");
+    let newest = log.used().into_iter().rfind(|path| !path.ends_with("segment-0000000000000051.seg")).expect("used");
     assert!(newest > Path::new(DIR).join("segment-0000000000000053.seg"), "ids go on behind all that were seen: {newest:?}");
 }
 
