@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
+use std::time::Duration;
 
 use log_format::PAGE_SIZE;
 use log_format::block::{BLOCK_HEADER_SIZE, BlockBuilder, BlockSeal, RUN_HEADER_SIZE, RunStart};
@@ -88,6 +89,7 @@ pub(crate) struct LogHead<R: Runtime> {
     next_number: BlockNumber,
     durable: BlockNumber,
     last_append_time: Timestamp,
+    last_submitted_at: Monotonic,
     /// The segment of the newest durable checkpoint: no older one is needed for its state.
     pub(crate) checkpoint: SegmentId,
     /// The open segment takes no more blocks; the next one is on its way.
@@ -122,6 +124,7 @@ impl<R: Runtime> LogHead<R> {
             next_number: durable.next(),
             durable,
             last_append_time,
+            last_submitted_at: Monotonic(0),
             rolling: false,
             draining: false,
             failed: None,
@@ -160,6 +163,11 @@ impl<R: Runtime> LogHead<R> {
     /// Whether no change is waiting for the device.
     pub(crate) fn is_idle(&self) -> bool {
         self.in_flight.is_empty() && self.current.as_ref().is_none_or(|block| block.builder.is_empty())
+    }
+
+    /// Whether nothing was handed to the device for so long.
+    pub(crate) fn is_quiet(&self, now: Monotonic, time: Duration) -> bool {
+        self.in_flight.is_empty() && now.since(self.last_submitted_at) >= time
     }
 
     /// Moves the head to a new segment. Everything before is durable.
@@ -388,6 +396,7 @@ impl<R: Runtime> Inner<R> {
         let length = block.builder.finish(block.buffer.as_mut_slice(), &seal);
         let offset = head.next_offset;
         head.next_offset += length as u64;
+        head.last_submitted_at = self.runtime.monotonic();
         if head.builders.len() < SPARE_BUILDERS {
             head.builders.push(block.builder);
         }

@@ -1,6 +1,7 @@
 //! Prepares segments off the commit path: written space, a header, and a durable name, a few ahead.
 //!
-//! A segment id is given once: a file that an older life left behind is taken again under a new id, so none of its blocks
+//! While commits go on, zeros are written no faster than the open segment fills, unless the stock is empty: a refill that runs ahead would
+//! take the device from the commits. A segment id is given once: a file that an older life left behind is taken again under a new id, so none of its blocks
 //! is ever current. Space that was written before is taken first; new space is zeros written at low priority.
 //! When the device refuses, the preparer says so and tries again each second: appends are refused until there is room.
 
@@ -23,6 +24,10 @@ use crate::status::Counters;
 
 /// Zeros are written in pieces of this many bytes, so that commits get between them.
 const ZERO_CHUNK: usize = 1 << 20;
+/// How long a shard must have written nothing before zeros are written at full speed.
+const QUIET: Duration = Duration::from_millis(5);
+/// How often a preparation that runs ahead looks again.
+const PACE: Duration = Duration::from_millis(1);
 /// How long to wait after the device refused.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -115,6 +120,21 @@ impl<R: Runtime> Inner<R> {
         }
     }
 
+    /// Waits until a preparation that has written so many bytes may go on.
+    async fn pace_preparation(&self, written: u64) {
+        loop {
+            let now = self.runtime.monotonic();
+            let head = self.head.borrow();
+            // A quarter faster than the open segment fills, so that the stock is full again before the next one is needed.
+            let ahead = written > head.next_offset / 4 * 5;
+            if !ahead || self.preparer.ready_count() == 0 || head.draining || head.is_quiet(now, QUIET) {
+                return;
+            }
+            drop(head);
+            self.runtime.sleep(PACE).await;
+        }
+    }
+
     /// When the shard ends, unless what is still to be finished needs a segment.
     fn may_stop_preparing(&self) -> bool {
         let head = self.head.borrow();
@@ -125,7 +145,8 @@ impl<R: Runtime> Inner<R> {
         let spare = self.preparer.spares.borrow_mut().pop_front();
         let id = self.preparer.take_id();
         let recycled = spare.is_some();
-        let prepared = prepare(&self.runtime, &self.dir, &self.options, spare, id, &self.counters).await?;
+        let pace = async |written| self.pace_preparation(written).await;
+        let prepared = prepare(&self.runtime, &self.dir, &self.options, spare, id, &self.counters, pace).await?;
         self.preparer.ready.borrow_mut().push_back(prepared);
         if recycled {
             self.counters.borrow_mut().segments_recycled += 1;
@@ -134,7 +155,8 @@ impl<R: Runtime> Inner<R> {
     }
 }
 
-/// Makes segment `id` ready, from `spare` (a file of full, written size) or from new space.
+/// Makes segment `id` ready, from `spare` (a file of full, written size) or from new space. `pace` waits until more zeros may be written,
+/// given how many bytes there are.
 pub(crate) async fn prepare<R: Runtime>(
     runtime: &R,
     dir: &Path,
@@ -142,6 +164,7 @@ pub(crate) async fn prepare<R: Runtime>(
     spare: Option<PathBuf>,
     id: SegmentId,
     counters: &RefCell<Counters>,
+    pace: impl AsyncFn(u64),
 ) -> io::Result<PreparedSegment<R>> {
     let (spare, file) = match spare {
         Some(path) => {
@@ -151,7 +174,7 @@ pub(crate) async fn prepare<R: Runtime>(
         None => {
             let path = dir.join(spare_name(id));
             let file = runtime.open(&path, OpenOptions { create_new: true, write: true, durable: false }).await?;
-            if let Err(error) = write_zeros(runtime, &file, options.segment_size, counters).await {
+            if let Err(error) = write_zeros(runtime, &file, options.segment_size, counters, pace).await {
                 // Half a spare is of no use, and its space may be what is missing.
                 runtime.remove(&path).await?;
                 return Err(error);
@@ -173,7 +196,13 @@ pub(crate) async fn prepare<R: Runtime>(
     Ok(PreparedSegment { id, path, log_id: header.log_id(), file })
 }
 
-async fn write_zeros<R: Runtime>(runtime: &R, file: &R::File, size: u64, counters: &RefCell<Counters>) -> io::Result<()> {
+async fn write_zeros<R: Runtime>(
+    runtime: &R,
+    file: &R::File,
+    size: u64,
+    counters: &RefCell<Counters>,
+    pace: impl AsyncFn(u64),
+) -> io::Result<()> {
     let mut offset = 0;
     let mut buffer = None;
     while offset < size {
@@ -192,6 +221,7 @@ async fn write_zeros<R: Runtime>(runtime: &R, file: &R::File, size: u64, counter
         buffer = Some(zeros);
         offset += length as u64;
         runtime.yield_now().await;
+        pace(offset).await;
     }
     Ok(())
 }

@@ -81,7 +81,8 @@ impl<R: Runtime> Shard<R> {
         let mut spares = recovered.spares;
         let spare = (!spares.is_empty()).then(|| spares.remove(0));
         let id = recovered.next_segment;
-        let prepared = prepare(&runtime, dir, &options, spare, id, &counters).await.map_err(RecoveryError::io(dir))?;
+        let prepared =
+            prepare(&runtime, dir, &options, spare, id, &counters, async |_| ()).await.map_err(RecoveryError::io(dir))?;
         let segment = prepared.into_segment(options.segment_size, recovered.last_block.next());
         let mut segments = recovered.segments;
         segments.insert(segment.id, segment.clone());
