@@ -180,11 +180,16 @@ impl<R: Runtime> LogHead<R> {
 
     /// The number that the next segment's first block will have. Gives up the open block if it is empty.
     pub(crate) fn first_number_of_next_segment(&mut self) -> BlockNumber {
+        self.give_up_empty_block();
+        self.next_number
+    }
+
+    /// Takes an open block back that nothing was put into, with its number: the change that it was opened for was refused.
+    fn give_up_empty_block(&mut self) {
         if let Some(block) = self.current.take() {
             assert!(block.builder.is_empty(), "only an empty block is given up");
             self.next_number = block.number;
         }
-        self.next_number
     }
 
     /// Has `watcher` told when block `gate` is durable or lost. Does nothing if it is durable already.
@@ -327,6 +332,7 @@ impl<R: Runtime> Inner<R> {
     }
 
     fn open_block(&self, head: &mut LogHead<R>, capacity: usize) {
+        head.give_up_empty_block();
         let append_time = Timestamp(self.runtime.wall_clock()).max(head.last_append_time);
         head.last_append_time = append_time;
         let mut builder = head.builders.pop().unwrap_or_default();
