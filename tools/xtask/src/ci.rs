@@ -14,6 +14,9 @@ pub(crate) struct Options {
     /// Seeds for the simulator
     #[arg(long, default_value_t = 1000)]
     seeds: u64,
+    /// The long variants of the tests, too: 500 rounds of SIGKILL instead of 50, and the like
+    #[arg(long)]
+    long: bool,
     /// Only the checks that need neither tests nor the simulator
     #[arg(long)]
     quick: bool,
@@ -24,15 +27,16 @@ type Check = Box<dyn Fn() -> Result<(), Failure>>;
 /// Runs the checks.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<(), Failure> {
     let mut checks: Vec<(&str, Check)> = vec![
-        ("format", command(root, &["fmt", "--all", "--", "--check"], None)),
+        ("format", command(root, &["fmt", "--all", "--", "--check"], &[])),
         ("tidy", at(root, tidy::run)),
         ("generated code", at(root, |root| codegen::run(root, true).map(|outcome| println!("{outcome}")))),
-        ("clippy", command(root, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], None)),
-        ("documentation", command(root, &["doc", "--workspace", "--no-deps"], Some(("RUSTDOCFLAGS", "-D warnings")))),
+        ("clippy", command(root, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])),
+        ("documentation", command(root, &["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])),
     ];
     if !options.quick {
         let seeds = sim::Options::seeds(options.seeds);
-        checks.push(("tests", command(root, &["test", "--workspace", "--no-fail-fast"], None)));
+        let variables: &[_] = if options.long { &[("ROOST_LONG", "1")] } else { &[] };
+        checks.push(("tests", command(root, &["test", "--workspace", "--no-fail-fast"], variables)));
         checks.push(("simulator", at(root, move |root| sim::run(root, &seeds))));
         checks.push(("same seed, same trace", at(root, sim::same_seed_same_trace)));
     }
@@ -50,9 +54,9 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), Failure> {
     summary(&results)
 }
 
-fn command(root: &Path, arguments: &'static [&'static str], variable: Option<(&'static str, &'static str)>) -> Check {
+fn command(root: &Path, arguments: &'static [&'static str], variables: &'static [(&'static str, &'static str)]) -> Check {
     let root = root.to_owned();
-    Box::new(move || run_command(cargo(&root, arguments).envs(variable)))
+    Box::new(move || run_command(cargo(&root, arguments).envs(variables.iter().copied())))
 }
 
 fn at(root: &Path, check: impl Fn(&Path) -> Result<(), Failure> + 'static) -> Check {

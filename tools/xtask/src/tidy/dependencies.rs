@@ -25,6 +25,7 @@ const RULES: &[Rule] = &[
     Rule { package: "roost-perf", workspace: &["log-format", "roost-client"], external: None },
     // The simulator runs the engine itself, on the simulated backend.
     Rule { package: "simulator", workspace: &["log-format", "replicator", "node-io", "storage-node"], external: None },
+    Rule { package: "system-tests", workspace: &["log-format", "roost-client"], external: None },
     Rule { package: "xtask", workspace: &[], external: None },
 ];
 
