@@ -14,7 +14,7 @@ use log_format::wire::{Record, Refusal};
 use node_io::Runtime;
 use replicator::GroupError;
 
-use crate::commit::LogHead;
+use crate::commit::{LogHead, PendingChange};
 use crate::extents::{Extent, ExtentTable, GroupCell};
 use crate::shard::Inner;
 
@@ -257,8 +257,8 @@ impl<R: Runtime> Inner<R> {
         };
         if let Some(StateChange::Deleted) = logged {
             let number = extent.number;
-            let extent = table.remove(number).expect("found above");
-            head.put_deleted(extent);
+            let extent = Box::new(table.remove(number).expect("found above"));
+            head.put_pending(PendingChange::Deleted { extent, op });
         }
         let gate = head.newest();
         drop((head, table));
@@ -383,5 +383,16 @@ fn put_state<R: Runtime>(head: &mut LogHead<R>, extent: &mut Extent, op: Op, cha
     change.encode(&mut payload);
     let start = start_of(extent, RunKind::State, Seq(0), op, head.append_time());
     head.put_state(&start, &payload, end_of_op);
+    let number = extent.number;
+    match *change {
+        StateChange::Created { .. } => head.put_pending(PendingChange::Created { number, op }),
+        StateChange::Sealed { .. } => head.put_pending(PendingChange::Sealed { number, op }),
+        StateChange::Trimmed { key } => head.put_pending(PendingChange::Trimmed { number, op, to: key.seq }),
+        // The extent itself is kept until then, by who takes it off the table.
+        StateChange::Deleted => {}
+        StateChange::Fenced { .. } | StateChange::Discarded { .. } | StateChange::ReadFloor { .. } => {
+            unreachable!("this version writes none of these")
+        }
+    }
     extent.gate = head.newest();
 }

@@ -17,7 +17,7 @@ use node_io::{File, IoBuf, Monotonic, Runtime};
 use replicator::Replica;
 use tokio::sync::Notify;
 
-use crate::extents::{Extent, GroupCell};
+use crate::extents::{Extent, ExtentTable, GroupCell};
 use crate::index::{RunEntry, SegmentIndex, footer_bound};
 use crate::segment::{DATA_START, Segment};
 use crate::shard::Inner;
@@ -42,12 +42,16 @@ struct PendingRun {
     payload_bytes: u64,
 }
 
-/// What else becomes true when a block is durable.
-enum PendingChange {
-    /// A change of an extent that is still there.
-    Changed { number: ExtentNumber, op: Op },
+/// What else becomes true when a block is durable. It holds what is needed to take it back, should the block never be.
+pub(crate) enum PendingChange {
+    /// An extent is there.
+    Created { number: ExtentNumber, op: Op },
+    /// An extent takes no more records.
+    Sealed { number: ExtentNumber, op: Op },
+    /// Records of an extent are dead, up to and including a seq.
+    Trimmed { number: ExtentNumber, op: Op, to: Seq },
     /// An extent is gone.
-    Deleted(Box<Extent>),
+    Deleted { extent: Box<Extent>, op: Op },
 }
 
 /// The block that takes records now.
@@ -268,13 +272,11 @@ impl<R: Runtime> LogHead<R> {
         block.builder.begin_run(block.buffer.as_mut_slice(), start);
         let checksum = log_format::payload_checksum(payload);
         block.builder.push_record(block.buffer.as_mut_slice(), payload, checksum, DeliverAt(0), end_of_op);
-        block.changes.push(PendingChange::Changed { number: start.extent_number, op: start.op });
     }
 
-    /// An extent goes for good when the open block is durable.
-    pub(crate) fn put_deleted(&mut self, extent: Extent) {
-        let block = self.current.as_mut().expect("room was reserved");
-        block.changes.push(PendingChange::Deleted(Box::new(extent)));
+    /// A change becomes true when the open block is durable.
+    pub(crate) fn put_pending(&mut self, change: PendingChange) {
+        self.current.as_mut().expect("room was reserved").changes.push(change);
     }
 }
 
@@ -434,6 +436,9 @@ impl<R: Runtime> Inner<R> {
             return;
         }
         let mut head = self.head.borrow_mut();
+        if head.failed.is_some() {
+            return;
+        }
         self.counters.borrow_mut().device_write_ns.observe(took_ns);
         let place = head.in_flight.iter().position(|block| block.number == number).expect("it was in flight");
         head.in_flight[place].written = Some(buffer);
@@ -481,14 +486,22 @@ impl<R: Runtime> Inner<R> {
         let mut dead = Vec::new();
         for change in block.changes {
             match change {
-                PendingChange::Changed { number, op } => {
+                PendingChange::Created { number, op } | PendingChange::Sealed { number, op } => {
                     if let Some(extent) = table.get_mut(number) {
                         commit_op(&extent.group, op);
+                        extent.announce();
+                    }
+                }
+                PendingChange::Trimmed { number, op, to } => {
+                    if let Some(extent) = table.get_mut(number) {
+                        commit_op(&extent.group, op);
+                        extent.committed_floor = extent.committed_floor.max(to);
                         dead.extend(extent.take_dead_spans());
                         extent.announce();
                     }
                 }
-                PendingChange::Deleted(extent) => {
+                PendingChange::Deleted { extent, op } => {
+                    commit_op(&extent.group, op);
                     dead.extend(extent.spans.iter().copied());
                     extent.announce();
                 }
@@ -519,20 +532,58 @@ impl<R: Runtime> Inner<R> {
         }
     }
 
-    /// The shard takes no more appends: nothing that is not durable now will ever be acked. Reads go on.
+    /// The shard takes no more appends: nothing that is not durable now will ever be acked. Reads go on, of what is durable: the
+    /// changes that never will be are taken back, newest first, so that no answer rests on them.
     pub(crate) fn fail(&self, why: &str) {
         let mut head = self.head.borrow_mut();
         self.counters.borrow_mut().device_errors += 1;
-        if head.failed.is_none() {
-            tracing::error!(shard = self.options.shard.0, why, "the shard stops taking appends");
-            head.failed = Some(why.into());
+        if head.failed.is_some() {
+            return;
         }
-        let lost = head.in_flight.iter_mut().map(|block| &mut block.watchers);
-        let lost: Vec<_> = lost.flat_map(std::mem::take).collect();
-        let open = head.current.as_mut().map(|block| std::mem::take(&mut block.watchers)).unwrap_or_default();
-        drop(head);
-        lost.iter().chain(&open).for_each(|watcher| watcher.notify_one());
+        tracing::error!(shard = self.options.shard.0, why, "the shard stops taking appends");
+        head.failed = Some(why.into());
+        let durable = head.durable;
+        let mut watchers = Vec::new();
+        let mut table = self.table.borrow_mut();
+        if let Some(block) = head.current.take() {
+            take_back(&mut table, block.runs, block.changes);
+            watchers.extend(block.watchers);
+        }
+        while let Some(block) = head.in_flight.pop_back() {
+            take_back(&mut table, block.runs, block.changes);
+            watchers.extend(block.watchers);
+        }
+        table.iter_mut().for_each(|extent| extent.gate = extent.gate.min(durable));
+        drop((head, table));
+        watchers.iter().for_each(|watcher| watcher.notify_one());
         self.room.notify_waiters();
+    }
+}
+
+/// Takes back what a block would have changed.
+fn take_back(table: &mut ExtentTable, runs: Vec<PendingRun>, changes: Vec<PendingChange>) {
+    for change in changes.into_iter().rev() {
+        match change {
+            PendingChange::Created { number, .. } => drop(table.remove(number)),
+            PendingChange::Sealed { number, .. } => {
+                if let Some(extent) = table.get_mut(number) {
+                    extent.sealed = false;
+                }
+            }
+            PendingChange::Trimmed { number, .. } => {
+                if let Some(extent) = table.get_mut(number) {
+                    extent.floor = extent.committed_floor;
+                }
+            }
+            PendingChange::Deleted { extent, .. } => table.restore(*extent),
+        }
+    }
+    for run in runs {
+        if let Some(extent) = table.get_mut(run.number) {
+            extent.last_seq = extent.committed_seq;
+            extent.record_count -= u64::from(run.count);
+            extent.payload_bytes -= run.payload_bytes;
+        }
     }
 }
 

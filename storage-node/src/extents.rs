@@ -3,7 +3,7 @@
 //! Two watermarks a record run through: `last_seq` moves when a record gets its place in a block (appended), `committed_seq` when
 //! that block is durable on the ack quorum. Readers are shown nothing beyond the second.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
@@ -17,6 +17,14 @@ use tokio::sync::Notify;
 pub(crate) struct GroupCell {
     pub(crate) id: GroupId,
     pub(crate) progress: RefCell<Group>,
+    /// Extents of the group in the table.
+    members: Cell<usize>,
+}
+
+impl GroupCell {
+    fn new(id: GroupId, progress: Group) -> Rc<Self> {
+        Rc::new(Self { id, progress: RefCell::new(progress), members: Cell::new(0) })
+    }
 }
 
 /// The records of one extent that lie in one segment.
@@ -38,8 +46,10 @@ pub(crate) struct Extent {
     /// The last seq that readers may see.
     pub(crate) committed_seq: Seq,
     pub(crate) sealed: bool,
-    /// All up to and including this seq is trimmed.
+    /// All up to and including this seq is trimmed, or will be when the trim is durable.
     pub(crate) floor: Seq,
+    /// All up to and including this seq is trimmed for good: what readers are refused, and what may be recycled.
+    pub(crate) committed_floor: Seq,
     /// Records and payload bytes ever appended.
     pub(crate) record_count: u64,
     pub(crate) payload_bytes: u64,
@@ -71,9 +81,9 @@ impl Extent {
         true
     }
 
-    /// Takes off the spans that lie wholly under the floor.
+    /// Takes off the spans that are trimmed wholly and for good.
     pub(crate) fn take_dead_spans(&mut self) -> Vec<Span> {
-        let dead = self.spans.partition_point(|span| span.last <= self.floor);
+        let dead = self.spans.partition_point(|span| span.last <= self.committed_floor);
         self.spans.drain(..dead).collect()
     }
 
@@ -183,6 +193,7 @@ impl ExtentTable {
             return Err(TableError::NumberTaken(extent.number));
         }
         self.next_number = self.next_number.max(extent.number.next());
+        extent.group.members.set(extent.group.members.get() + 1);
         self.by_id.insert(extent.id, extent.number);
         self.by_number.insert(extent.number, extent);
         Ok(())
@@ -197,11 +208,7 @@ impl ExtentTable {
         kind: ExtentKind,
         epoch: Epoch,
     ) -> Result<(), TableError> {
-        let group = self
-            .groups
-            .entry(group)
-            .or_insert_with(|| Rc::new(GroupCell { id: group, progress: RefCell::new(Group::alone(epoch, Op(0))) }))
-            .clone();
+        let group = self.groups.entry(group).or_insert_with(|| GroupCell::new(group, Group::alone(epoch, Op(0)))).clone();
         self.insert(Extent {
             id,
             number,
@@ -211,6 +218,7 @@ impl ExtentTable {
             committed_seq: Seq(0),
             sealed: false,
             floor: Seq(0),
+            committed_floor: Seq(0),
             record_count: 0,
             payload_bytes: 0,
             last_append_time: Timestamp(0),
@@ -224,11 +232,18 @@ impl ExtentTable {
     pub(crate) fn remove(&mut self, number: ExtentNumber) -> Option<Extent> {
         let extent = self.by_number.remove(&number)?;
         self.by_id.remove(&extent.id);
-        // One handle in the table and one in the extent that goes: nobody else is in the group.
-        if Rc::strong_count(&extent.group) == 2 {
+        let members = extent.group.members.get() - 1;
+        extent.group.members.set(members);
+        if members == 0 {
             self.groups.remove(&extent.group.id);
         }
         Some(extent)
+    }
+
+    /// Puts an extent back that was taken off, and its group if that went with it.
+    pub(crate) fn restore(&mut self, extent: Extent) {
+        self.groups.entry(extent.group.id).or_insert_with(|| extent.group.clone());
+        self.insert(extent).expect("what was created since was taken back before");
     }
 
     /// Applies a state record that was read back from the log. A deleted extent is given back.
@@ -240,7 +255,10 @@ impl ExtentTable {
         replay_op(&extent.group, op);
         match change {
             StateChange::Sealed { .. } => extent.sealed = true,
-            StateChange::Trimmed { key } => extent.floor = extent.floor.max(key.seq),
+            StateChange::Trimmed { key } => {
+                extent.floor = extent.floor.max(key.seq);
+                extent.committed_floor = extent.floor;
+            }
             StateChange::Deleted => return Ok(self.remove(number)),
             // Epochs move with the fence, timer extents with their own issue: this version writes none of these.
             StateChange::Created { .. }
@@ -288,8 +306,7 @@ impl ExtentTable {
     ) -> Result<Self, TableError> {
         let mut table = Self { next_number, ..Self::default() };
         for entry in groups {
-            let progress = RefCell::new(Group::alone(entry.epoch, entry.last_op));
-            table.groups.insert(entry.group, Rc::new(GroupCell { id: entry.group, progress }));
+            table.groups.insert(entry.group, GroupCell::new(entry.group, Group::alone(entry.epoch, entry.last_op)));
         }
         for entry in extents {
             let group = table.groups.get(&entry.group).cloned();
@@ -303,6 +320,7 @@ impl ExtentTable {
                 committed_seq: entry.last_seq,
                 sealed: entry.state == ExtentState::Sealed,
                 floor: entry.floor.seq,
+                committed_floor: entry.floor.seq,
                 record_count: entry.record_count,
                 payload_bytes: entry.payload_bytes,
                 last_append_time: entry.last_append_time,

@@ -141,7 +141,7 @@ impl<R: Runtime> Inner<R> {
     fn look_up(&self, request: &ReadRequest) -> Result<(Target, ReadBatch), Refusal> {
         let table = self.table.borrow();
         let extent = table.find(request.extent).ok_or(Refusal::NotFound)?;
-        let first = extent.floor.next();
+        let first = extent.committed_floor.next();
         let next = if request.from == Seq(0) { first } else { request.from };
         if next < first {
             return Err(Refusal::Trimmed { floor: first });
@@ -166,7 +166,7 @@ impl<R: Runtime> Inner<R> {
         let table = self.table.borrow();
         match table.get(target.number) {
             None => Refusal::NotFound,
-            Some(extent) if seq <= extent.floor => Refusal::Trimmed { floor: extent.floor.next() },
+            Some(extent) if seq <= extent.committed_floor => Refusal::Trimmed { floor: extent.committed_floor.next() },
             Some(_) => Refusal::Corrupt { seq },
         }
     }
@@ -271,7 +271,7 @@ impl<R: Runtime> Inner<R> {
         let (number, first, spans) = {
             let table = self.table.borrow();
             let extent = table.find(id).ok_or(Refusal::NotFound)?;
-            (extent.number, extent.floor.next(), extent.spans.iter().copied().collect::<Vec<_>>())
+            (extent.number, extent.committed_floor.next(), extent.spans.iter().copied().collect::<Vec<_>>())
         };
         // Append times never go back within an extent: a binary search over its spans, then within one.
         let (mut low, mut high) = (0, spans.len());
