@@ -8,7 +8,7 @@ use log_format::wire::Reply;
 use std::path::Path;
 use std::time::Duration;
 use system_tests::raw::{RawConnection, append};
-use system_tests::{Bound, Node, NodeOptions, record, scratch};
+use system_tests::{Bound, Node, NodeOptions, scratch};
 
 async fn connect(node: &Node) -> Client {
     Client::connect(node.address(), ClientOptions::default()).await.unwrap()
@@ -86,7 +86,7 @@ async fn batches_are_atomic_and_keep_their_expected_seq() {
     let node = Node::start(&scratch.path("data"));
     let client = connect(&node).await;
     let extent = client.create_extent(NewExtent::new()).await.unwrap().extent;
-    let records: Vec<Vec<u8>> = (0..1000).map(|number| record(extent.0, number)).collect();
+    let records: Vec<Vec<u8>> = (0..1000).map(|number| vec![number as u8; number % 700]).collect();
     let batch = client.append_batch(extent, &records, Some(Seq(1))).await.unwrap();
     assert_eq!((batch.first_seq, batch.count), (Seq(1), 1000));
     let refused = client.append_batch(extent, &records, Some(Seq(1))).await.unwrap_err();
@@ -124,7 +124,9 @@ async fn a_commit_is_done_in_all_its_extents_or_in_none() {
     let refused = Commit::new(group).append(leases, None, ["x"]).trim(messages, Seq(3)).append(done, Some(Seq(9)), ["x"]);
     let error = client.commit(&refused).await.unwrap_err();
     assert!(matches!(error, ClientError::Refused(Refusal::SeqMismatch { next: Seq(2) })), "{error}");
-    let stranger = client.create_extent(NewExtent::new()).await.unwrap().extent;
+    // One of another group that is on this shard, so that the shard knows it.
+    let stranger = (1..).map(ExtentId).find(|id| shard_of((*id).into(), 2) == shard_of(group, 2)).unwrap();
+    client.create_extent(NewExtent::with_id(stranger)).await.unwrap();
     let error = client.commit(&Commit::new(group).append(leases, None, ["x"]).append(stranger, None, ["x"])).await.unwrap_err();
     assert!(matches!(error, ClientError::Refused(Refusal::BadRequest { .. })), "{error}");
 
