@@ -146,6 +146,7 @@ impl<R: Runtime> Inner<R> {
         footer: &FooterIndex,
         damage: &FetchError,
     ) -> Result<MemoryIndex, FetchError> {
+        self.count_damage(damage);
         tracing::error!(segment = segment.id.0, %damage, "a page of the footer is damaged: the index is derived from the blocks again");
         let end = footer.trailer.data_end;
         let mut memory = MemoryIndex::default();

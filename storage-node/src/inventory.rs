@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use log_format::PAGE_SIZE;
 use log_format::block::LogIdentity;
 use log_format::footer::Trailer;
-use log_format::ids::{BlockNumber, SegmentId};
+use log_format::ids::{BlockNumber, ExtentId, SegmentId};
 use log_format::segment::SegmentHeader;
 use node_io::{File, IoBuf, OpenOptions, Runtime};
 
@@ -130,9 +130,18 @@ async fn open<R: Runtime>(
     }
     let trailer = read_trailer(&file, size, &identity).await.map_err(io())?;
     let mut scan = BlockScan::new(&file, identity, size);
-    let first = scan.block_at(DATA_START).await.map_err(io())?.map(|block| block.header().number);
+    let first = scan.block_at(DATA_START).await.map_err(io())?.map(|block| {
+        // A segment's first block is of its checkpoint, whose records are bound to no extent.
+        let whole = block.runs().flat_map(|run| run.records()).all(|record| record.verify(ExtentId(0)).is_ok());
+        (block.header().number, DATA_START + u64::from(block.header().length), whole)
+    });
     let first = match (first, &trailer) {
-        (Some(number), _) => Some(number),
+        (Some((number, _, whole)), trailer) if whole || trailer.is_some() => Some(number),
+        (Some((number, behind, _)), _) => {
+            // Its frame holds and a record does not: it was cut off by a crash, unless a later block says that it was durable.
+            let evidence = scan.evidence(behind, number).await.map_err(io())?;
+            (evidence.committed >= number).then_some(number)
+        }
         (None, Some(trailer)) => Some(trailer.first_block),
         (None, None) if may_be_entered => {
             let evidence = scan.evidence(DATA_START, BlockNumber(0)).await.map_err(io())?;

@@ -171,7 +171,7 @@ impl<R: Runtime> Inner<R> {
         }
     }
 
-    fn count_damage(&self, error: &FetchError) {
+    pub(crate) fn count_damage(&self, error: &FetchError) {
         let mut counters = self.counters.borrow_mut();
         match error {
             FetchError::Io(_) => counters.device_errors += 1,
@@ -238,7 +238,6 @@ impl<R: Runtime> Inner<R> {
         };
         match self.footer_runs(segment, &footer, number, from, limit).await {
             Err(damage @ FetchError::Damaged(_)) => {
-                self.count_damage(&damage);
                 let memory = self.rebuild_index(segment, &footer, &damage).await?;
                 let runs = memory.runs(number, from, limit);
                 *segment.index.borrow_mut() = SegmentIndex::Memory(memory);
@@ -297,7 +296,15 @@ impl<R: Runtime> Inner<R> {
             SegmentIndex::Memory(memory) => return Ok(memory.run_at_time(number, time)),
             SegmentIndex::Footer(footer) => footer.clone(),
         };
-        self.footer_run_at_time(&segment, &footer, number, time).await.map_err(|error| {
+        let mut found = self.footer_run_at_time(&segment, &footer, number, time).await;
+        if let Err(damage @ FetchError::Damaged(_)) = &found {
+            found = self.rebuild_index(&segment, &footer, damage).await.map(|memory| {
+                let run = memory.run_at_time(number, time);
+                *segment.index.borrow_mut() = SegmentIndex::Memory(memory);
+                run
+            });
+        }
+        found.map_err(|error| {
             self.count_damage(&error);
             tracing::error!(segment = segment.id.0, %error, "an index page can't be read");
             Refusal::Corrupt { seq: Seq(0) }

@@ -205,10 +205,13 @@ impl<R: Runtime> Inner<R> {
             segment.file.set_size(offset + length).await?;
             segment.size.set(offset + length);
         }
-        write_pages(&segment.file, &footer, offset).await?;
+        // The trailer last, when all pages that it stands for are on the medium: who finds it may rely on them.
+        let (pages, trailer) = footer.split_at(footer.len() - PAGE_SIZE);
+        write_pages(&segment.file, pages, offset).await?;
         segment.file.sync().await?;
-        let trailer = log_format::footer::Trailer::decode(&footer[footer.len() - PAGE_SIZE..], &segment.identity)
-            .expect("the trailer was built here");
+        write_pages(&segment.file, trailer, offset + pages.len() as u64).await?;
+        segment.file.sync().await?;
+        let trailer = log_format::footer::Trailer::decode(trailer, &segment.identity).expect("the trailer was built here");
         *segment.index.borrow_mut() = SegmentIndex::Footer(FooterIndex { trailer });
         segment.closed.set(true);
         let mut counters = self.counters.borrow_mut();
