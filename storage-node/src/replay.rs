@@ -46,7 +46,10 @@ impl<'a, R: Runtime> Replay<'a, R> {
     pub(crate) fn new(found: &'a Found<R>, last_block: Option<BlockNumber>, options: &ShardOptions) -> Self {
         let closed = found.trailer.as_ref().map(|trailer| trailer.last_block);
         let data_end = found.trailer.as_ref().map_or(options.segment_size.max(found.size), |trailer| trailer.data_end);
-        Self { found, proven: last_block.max(closed), bound: last_block.or(closed), end: data_end.min(found.size) }
+        // The segments between this one and the next may be gone: only its footer knows where it ended. Without one, nothing behind
+        // it was let go, so the next is the one that was opened when it ended.
+        let last = closed.or(last_block);
+        Self { found, proven: last, bound: last, end: data_end.min(found.size) }
     }
 
     /// Adds the segment for its records alone: from its footer, or from its blocks where that can't be read.

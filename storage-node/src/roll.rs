@@ -157,7 +157,9 @@ impl<R: Runtime> Inner<R> {
         let inner = self.clone();
         self.closing.set(self.closing.get() + 1);
         self.runtime.spawn_detached(Box::pin(async move {
-            for (segment, blocks) in segments {
+            let again = inner.unclosed.take();
+            let segments = again.into_iter().chain(segments.into_iter().map(|(segment, blocks)| (segment, blocks, cut)));
+            for (segment, blocks, cut) in segments {
                 inner.close_and_report(segment, blocks, cut).await;
             }
             inner.closing.set(inner.closing.get() - 1);
@@ -165,11 +167,13 @@ impl<R: Runtime> Inner<R> {
         }));
     }
 
-    /// Closes a segment and logs a failure: it costs nothing but a longer recovery, since the index can be derived again.
+    /// Closes a segment. A failure is logged, and tried again with the next segment: until then recovery takes longer, and no segment
+    /// behind this one can go.
     pub(crate) async fn close_and_report(&self, segment: Rc<Segment<R>>, blocks: BlockRange, cut: bool) {
         if let Err(error) = self.close_segment(&segment, blocks, cut).await {
             self.counters.borrow_mut().device_errors += 1;
             tracing::warn!(shard = self.options.shard.0, segment = segment.id.0, %error, "the footer could not be written");
+            self.unclosed.borrow_mut().push((segment, blocks, cut));
         }
     }
 
@@ -237,8 +241,10 @@ impl<R: Runtime> Inner<R> {
             let dead = {
                 let checkpoint = self.head.borrow().checkpoint;
                 let mut segments = self.segments.borrow_mut();
+                // Behind a segment without a footer none may go: where it ended is known from the one behind it alone.
+                let mut closed = segments.iter().take_while(|(_, segment)| segment.closed.get());
                 // A reader that is in the middle of a segment holds it.
-                let found = segments.iter().find(|(_, segment)| segment.is_dead(checkpoint) && Rc::strong_count(segment) == 1);
+                let found = closed.find(|(_, segment)| segment.is_dead(checkpoint) && Rc::strong_count(segment) == 1);
                 let id = found.map(|(&id, _)| id);
                 id.and_then(|id| segments.remove(&id))
             };

@@ -52,6 +52,8 @@ pub(crate) struct Inner<R: Runtime> {
     pub(crate) retire: Notify,
     /// Footers being written.
     pub(crate) closing: Cell<usize>,
+    /// Segments whose footers could not be written, and whether their files are to be cut.
+    pub(crate) unclosed: RefCell<Vec<(Rc<Segment<R>>, BlockRange, bool)>>,
     pub(crate) connections: Cell<u64>,
     pub(crate) receive_bytes: Cell<u64>,
     damage: Vec<Damage>,
@@ -102,6 +104,7 @@ impl<R: Runtime> Shard<R> {
             room: Notify::new(),
             retire: Notify::new(),
             closing: Cell::new(0),
+            unclosed: RefCell::default(),
             connections: Cell::new(0),
             receive_bytes: Cell::new(0),
             damage: recovered.damage,
