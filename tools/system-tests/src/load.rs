@@ -306,12 +306,13 @@ pub async fn check(client: &Client, writer: &mut Writer, in_full: bool) {
     for extent in &mut writer.extents {
         found.push(check_known(client, extent, in_full).await);
     }
+    // The client keeps the order of appends to one extent, and that of a commit to all appends before it; a commit is on all extents of its
+    // group.
     let mut ended = BTreeSet::new();
     for Change(parts) in std::mem::take(&mut writer.pending) {
-        let group = writer.extents[parts[0].0].group;
-        let is_there = !ended.contains(&group) && parts.iter().all(|(place, numbers)| found[*place].len() >= numbers.len());
+        let is_there = parts.iter().all(|(place, numbers)| !ended.contains(place) && found[*place].len() >= numbers.len());
         if !is_there {
-            ended.insert(group);
+            ended.extend(parts.iter().map(|(place, _)| *place));
             continue;
         }
         for (place, numbers) in parts {
