@@ -196,6 +196,7 @@ impl<R: Runtime> Recovered<R> {
             live_spans: std::cell::Cell::new(0),
             index: std::cell::RefCell::new(index),
             closed: std::cell::Cell::new(closed),
+            settled: std::cell::Cell::new(false),
         });
         if !closed {
             self.unclosed.push((segment.clone(), blocks));

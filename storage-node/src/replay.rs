@@ -111,12 +111,17 @@ impl<'a, R: Runtime> Replay<'a, R> {
         let mut memory = MemoryIndex::default();
         let mut scan = BlockScan::new(&self.found.file, self.found.identity, self.end);
         let (mut offset, mut expected) = (DATA_START, self.found.first_block);
+        let mut unproven = Vec::new();
         while self.bound.is_none_or(|bound| expected <= bound) {
             let mut behind = offset;
             if let Some(block) = scan.block_at(offset).await.map_err(RecoveryError::io(path))?
                 && block.header().number == expected
             {
                 behind = offset + u64::from(block.header().length);
+                self.prove(block.header().committed);
+                if !self.is_proven(expected) {
+                    unproven.push((expected, offset, block.header().length as usize));
+                }
                 if self.is_proven(expected) || is_whole(&block, &recovered.table) {
                     self.apply(&block, offset, purpose, recovered, &mut memory)?;
                     (offset, expected) = (behind, expected.next());
@@ -124,10 +129,9 @@ impl<'a, R: Runtime> Replay<'a, R> {
                 }
             }
             let evidence = scan.evidence(behind, expected).await.map_err(RecoveryError::io(path))?;
-            if evidence.committed >= expected {
-                self.proven = self.proven.max(Some(evidence.committed));
-            }
+            self.prove(evidence.committed);
             if !self.is_proven(expected) {
+                unproven.retain(|(number, ..)| *number < expected);
                 break;
             }
             if behind > offset {
@@ -154,7 +158,26 @@ impl<'a, R: Runtime> Replay<'a, R> {
                 }
             }
         }
+        unproven.retain(|(number, ..)| !self.is_proven(*number));
+        self.write_again(&unproven).await.map_err(RecoveryError::io(path))?;
         Ok((memory, self.range(BlockNumber(expected.0 - 1), offset)))
+    }
+
+    /// Makes blocks durable that are whole but may be so in a cache alone: of a write that failed or was never finished, and was not lost
+    /// since the machine went on. What is built on them would stand without them after the next power cut.
+    async fn write_again(&self, blocks: &[(BlockNumber, u64, usize)]) -> std::io::Result<()> {
+        for &(_, offset, length) in blocks {
+            let (buffer, count) = self.found.file.read_at(offset, length).await?;
+            self.found.file.write_at(buffer, count, offset).await.0?;
+        }
+        if blocks.is_empty() { Ok(()) } else { self.found.file.sync().await }
+    }
+
+    /// Something says that all blocks up to `committed` were durable.
+    fn prove(&mut self, committed: BlockNumber) {
+        if committed >= self.found.first_block {
+            self.proven = self.proven.max(Some(committed));
+        }
     }
 
     fn is_proven(&self, number: BlockNumber) -> bool {

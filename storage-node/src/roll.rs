@@ -218,6 +218,7 @@ impl<R: Runtime> Inner<R> {
         let trailer = log_format::footer::Trailer::decode(trailer, &segment.identity).expect("the trailer was built here");
         *segment.index.borrow_mut() = SegmentIndex::Footer(FooterIndex { trailer });
         segment.closed.set(true);
+        segment.settled.set(true);
         let mut counters = self.counters.borrow_mut();
         counters.footer_bytes_written += length;
         counters.segments_closed += 1;
@@ -237,18 +238,14 @@ impl<R: Runtime> Inner<R> {
     }
 
     async fn retire_dead_segments(&self) -> io::Result<()> {
-        loop {
-            let dead = {
-                let checkpoint = self.head.borrow().checkpoint;
-                let mut segments = self.segments.borrow_mut();
-                // Behind a segment without a footer none may go: where it ended is known from the one behind it alone.
-                let mut closed = segments.iter().take_while(|(_, segment)| segment.closed.get());
-                // A reader that is in the middle of a segment holds it.
-                let found = closed.find(|(_, segment)| segment.is_dead(checkpoint) && Rc::strong_count(segment) == 1);
-                let id = found.map(|(&id, _)| id);
-                id.and_then(|id| segments.remove(&id))
+        while let Some(next) = self.next_to_retire() {
+            let segment = match next {
+                Retire::Settle(segment) => {
+                    self.settle_footer(&segment).await?;
+                    continue;
+                }
+                Retire::Go(segment) => segment,
             };
-            let Some(segment) = dead else { return Ok(()) };
             if segment.size.get() == self.options.segment_size {
                 let spare = self.dir.join(spare_name(segment.id));
                 self.runtime.rename(&segment.path, &spare).await?;
@@ -259,7 +256,40 @@ impl<R: Runtime> Inner<R> {
                 self.runtime.remove(&segment.path).await?;
             }
         }
+        Ok(())
     }
+
+    /// The oldest dead segment, taken off the log, or what must be made sure of before it can go.
+    fn next_to_retire(&self) -> Option<Retire<R>> {
+        let checkpoint = self.head.borrow().checkpoint;
+        let mut segments = self.segments.borrow_mut();
+        // Behind a segment without a footer none may go: where it ended is known from the one behind it alone.
+        let mut closed = segments.values().take_while(|segment| segment.closed.get());
+        // A reader that is in the middle of a segment holds it.
+        let dead = closed.find(|segment| segment.is_dead(checkpoint) && Rc::strong_count(segment) == 1)?.id;
+        if let Some((_, segment)) = segments.range(..=dead).find(|(_, segment)| !segment.settled.get()) {
+            return Some(Retire::Settle(segment.clone()));
+        }
+        segments.remove(&dead).map(Retire::Go)
+    }
+
+    /// Writes the trailer of a segment again that was found closed at the start. It may have been in a cache alone, and a flush would not tell.
+    async fn settle_footer(&self, segment: &Segment<R>) -> io::Result<()> {
+        let offset = segment.size.get() - PAGE_SIZE as u64;
+        let (trailer, count) = segment.file.read_at(offset, PAGE_SIZE).await?;
+        segment.file.write_at(trailer, count, offset).await.0?;
+        segment.file.sync().await?;
+        segment.settled.set(true);
+        Ok(())
+    }
+}
+
+/// A step towards fewer segments.
+enum Retire<R: Runtime> {
+    /// Make sure of this footer first.
+    Settle(Rc<Segment<R>>),
+    /// Nothing needs this one any more.
+    Go(Rc<Segment<R>>),
 }
 
 /// Gives up the head's open segment when the shard ends: what to close, and how.

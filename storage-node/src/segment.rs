@@ -75,6 +75,8 @@ pub(crate) struct Segment<R: Runtime> {
     pub(crate) index: RefCell<SegmentIndex>,
     /// It takes no more blocks, and its footer is on the device.
     pub(crate) closed: Cell<bool>,
+    /// Its footer is on the medium for sure. One that was found at the start may be in a cache alone.
+    pub(crate) settled: Cell<bool>,
 }
 
 impl<R: Runtime> Segment<R> {
@@ -106,6 +108,7 @@ impl<R: Runtime> PreparedSegment<R> {
             live_spans: Cell::new(0),
             index: RefCell::new(SegmentIndex::memory()),
             closed: Cell::new(false),
+            settled: Cell::new(false),
         })
     }
 }
