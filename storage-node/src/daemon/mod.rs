@@ -80,6 +80,7 @@ fn serve(loaded: &Loaded) -> ExitCode {
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
+    process::raise_open_files();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return Refusal::new("control thread", error, "raise the limit of open files (ulimit -n)").print(),

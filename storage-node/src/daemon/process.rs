@@ -1,6 +1,16 @@
-//! What the kernel says about this process, for the metrics that every Prometheus client has.
+//! This process in the eyes of the kernel: its limits, and figures for the metrics that every Prometheus client has.
 
-use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage};
+use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
+
+/// Takes as many open files as the process may have: each connection is one, and the soft limit is 1024 in many places. What is
+/// refused stays as it was.
+pub(crate) fn raise_open_files() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(soft, hard)| if soft < hard { setrlimit(Resource::RLIMIT_NOFILE, hard, hard) } else { Ok(()) });
+    if let Err(error) = raised {
+        tracing::warn!(%error, "the limit of open files could not be raised");
+    }
+}
 
 /// Figures of the process; what can't be read is absent.
 #[derive(Clone, Debug, Default, PartialEq)]
