@@ -24,6 +24,8 @@ pub struct NodeOptions {
     pub segment_size: &'static str,
     /// Settings by environment variable.
     pub settings: Vec<(&'static str, String)>,
+    /// Where it listens for clients.
+    pub listen: String,
     /// What starts it: a program and its first arguments, behind which the node's command line comes.
     pub wrapper: Vec<String>,
     /// The user and group that it runs as, if others than the test's.
@@ -32,7 +34,8 @@ pub struct NodeOptions {
 
 impl Default for NodeOptions {
     fn default() -> Self {
-        Self { shards: 2, segment_size: "8M", settings: Vec::new(), wrapper: Vec::new(), user: None }
+        let listen = "127.0.0.1:0".to_owned();
+        Self { shards: 2, segment_size: "8M", settings: Vec::new(), listen, wrapper: Vec::new(), user: None }
     }
 }
 
@@ -44,14 +47,14 @@ impl NodeOptions {
         self
     }
 
-    /// The command of a node on free ports, its log going to `log`.
+    /// The command of a node, its log going to `log`.
     ///
     /// # Panics
     /// If the log can't be opened.
     pub fn command(&self, data: &Path, log: &Path) -> Command {
         let mut words = self.wrapper.iter().map(Into::into).chain([roostd_path().into_os_string()]);
         let mut command = Command::new(words.next().expect("there is a program"));
-        command.args(words).args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
+        command.args(words).args(["--listen", &self.listen, "--admin", "127.0.0.1:0"]);
         command.args(["--shards", &self.shards.to_string(), "--segment-size", self.segment_size]).arg("--data-dir").arg(data);
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ROOST_")) {
             command.env_remove(name);
@@ -84,6 +87,14 @@ impl Node {
     /// If it does not.
     pub fn start(data: &Path) -> Self {
         Self::start_with(data, &NodeOptions::default())
+    }
+
+    /// The same at an address, which another node had before.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub fn start_at(data: &Path, address: &str) -> Self {
+        Self::start_with(data, &NodeOptions { listen: address.to_owned(), ..NodeOptions::default() })
     }
 
     /// Starts it and waits until it serves.
