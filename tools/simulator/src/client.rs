@@ -114,6 +114,19 @@ impl Client {
         ExtentId(u128::from(self.rng.random_range(1..=world.plan.extents)))
     }
 
+    /// Mostly one that is not sealed.
+    fn extent_to_append_to(&mut self) -> ExtentId {
+        if self.rng.random_bool(0.9) {
+            let model = self.life.world.model.borrow();
+            let open = model.newest().extents.iter().filter(|(_, extent)| !extent.sealed);
+            let open: Vec<ExtentId> = open.map(|(id, _)| *id).collect();
+            if !open.is_empty() {
+                return open[self.rng.random_range(0..open.len())];
+            }
+        }
+        self.some_extent()
+    }
+
     fn epoch_for(&mut self, group: Option<GroupId>) -> Epoch {
         let model = self.life.world.model.borrow();
         let current = group.and_then(|group| model.newest().groups.get(&group)).map_or(0, |group| group.epoch);
@@ -163,7 +176,7 @@ impl Client {
     }
 
     async fn append(&mut self) {
-        let extent = self.some_extent();
+        let extent = self.extent_to_append_to();
         let epoch = self.epoch_of(extent);
         if self.rng.random_ratio(1, 50) {
             return self.append_what_is_refused(extent, epoch).await;
@@ -249,7 +262,9 @@ impl Client {
         let members: Vec<(ExtentId, u64)> = {
             let model = self.life.world.model.borrow();
             let extents = model.newest().extents.iter();
-            extents.filter(|(_, extent)| extent.group == group).map(|(id, extent)| (*id, extent.last)).collect()
+            let sealed_too = self.rng.random_ratio(1, 20);
+            let members = extents.filter(|(_, extent)| extent.group == group && (sealed_too || !extent.sealed));
+            members.map(|(id, extent)| (*id, extent.last)).collect()
         };
         let count = self.rng.random_range(1..=6);
         let mut space = self.life.world.plan.options.op_size_max();

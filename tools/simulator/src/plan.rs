@@ -167,7 +167,7 @@ impl Plan {
             Scenario::Recycle => {
                 self.mix = Mix { append: 60, create: 12, delete: 6, trim: 14, seal: 1, read: 12, ..self.mix };
                 self.payload = (self.options.segment_size as u32 / 40).min(self.options.record_size_max as u32);
-                self.steps = rng.random_range(80..=200);
+                self.steps = rng.random_range(60..=150);
             }
         }
     }

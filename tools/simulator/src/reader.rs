@@ -227,7 +227,9 @@ pub(crate) async fn seq_at_time(life: &Life, shard: &Shard, sighting: Sighting) 
         Ok(_) => {}
         Err(Refusal::NotFound) => assert!(!same, "{id} is there and was not found"),
         Err(Refusal::Trimmed { .. }) => assert!(now.floor > before.floor, "{id}: trimmed, but nobody trims"),
-        Err(Refusal::Corrupt { .. }) => assert!(!life.harmless, "{id}: no answer although the device works"),
+        Err(Refusal::Corrupt { seq }) => {
+            assert!(!life.harmless, "{id}: record {seq} is said to be damaged, though the device works")
+        }
         Err(other) => panic!("seq_at_time of {id} was refused with {other:?}"),
     }
 }
@@ -253,8 +255,9 @@ pub(crate) async fn follow(life: Rc<Life>, shard: Shard, reader: usize, mut rng:
         let wait = if polls { Duration::from_millis(rng.random_range(1..20_000)) } else { Duration::ZERO };
         let asked_at = life.now();
         let batch = read(&life, &shard, &request, wait).await;
-        let mut advanced = false;
+        let (mut advanced, mut sealed) = (false, false);
         if let Some(batch) = batch {
+            sealed = batch.sealed;
             advanced = !batch.entries.is_empty();
             check_lateness(&life, &position, &batch, asked_at, polls);
             let mut stored = life.world.readers[reader].borrow_mut();
@@ -271,8 +274,13 @@ pub(crate) async fn follow(life: Rc<Life>, shard: Shard, reader: usize, mut rng:
                 stored.next = stored.next.max(if position.next <= extent.floor { extent.floor + 1 } else { 0 });
             }
         }
+        if sealed && !advanced && life.running.get() > 0 {
+            // There is nothing more to come here.
+            choose(&life, reader, &mut rng);
+        }
         if !advanced {
-            life.runtime.sleep(Duration::from_micros(rng.random_range(1..500))).await;
+            let most = if sealed { 20_000 } else { 500 };
+            life.runtime.sleep(Duration::from_micros(rng.random_range(1..most))).await;
         }
     }
 }
@@ -282,14 +290,17 @@ fn is_there(life: &Life, position: &Position) -> bool {
     model.newest().extent(position.extent).is_some_and(|extent| extent.incarnation == position.incarnation)
 }
 
-/// Puts a reader at the start of some extent; false if there is none.
+/// Puts a reader at the start of some extent that goes on, if there is one; false if there is none at all.
 fn choose(life: &Life, reader: usize, rng: &mut ChaCha8Rng) -> bool {
     let model = life.world.model.borrow();
-    let count = model.newest().extents.len();
-    if count == 0 {
-        return false;
-    }
-    let (id, extent) = model.newest().extents.iter().nth(rng.random_range(0..count)).expect("it is within the count");
+    let extents = &model.newest().extents;
+    let open = extents.values().filter(|extent| !extent.sealed).count();
+    let chosen = if open > 0 {
+        extents.iter().filter(|(_, extent)| !extent.sealed).nth(rng.random_range(0..open))
+    } else {
+        extents.iter().nth(rng.random_range(0..extents.len().max(1)))
+    };
+    let Some((id, extent)) = chosen else { return false };
     let position = Position { extent: *id, incarnation: extent.incarnation, next: extent.floor + 1, seen: 0 };
     *life.world.readers[reader].borrow_mut() = position;
     true
