@@ -75,6 +75,15 @@ impl Group {
         self.appended
     }
 
+    /// Gives up the ops that are not committed: the device failed under them, and their numbers are given out again.
+    ///
+    /// # Panics
+    /// If the group has other replicas: they may have the ops, and only a new epoch may decide about them.
+    pub fn abandon(&mut self) {
+        assert_eq!(self.durable.len(), 1, "only a group that lives on one node can give ops up by itself");
+        self.appended = self.committed;
+    }
+
     /// `replica` has all ops up to `op` on its device. Says how far the group is committed now. Late and repeated reports change nothing.
     ///
     /// # Panics
@@ -120,6 +129,16 @@ mod tests {
         assert_eq!(group.durable(Replica(0), Op(11)), Op(10));
         assert_eq!(group.durable(Replica(2), Op(11)), Op(11));
         assert_eq!(group.durable(Replica(1), Op(10)), Op(11));
+    }
+
+    #[test]
+    fn ops_given_up_are_given_out_again() {
+        let mut group = Group::alone(Epoch(0), Op(5));
+        group.append();
+        group.durable(Replica(0), Op(6));
+        group.append();
+        group.abandon();
+        assert_eq!((group.appended(), group.append()), (Op(6), Op(7)));
     }
 
     #[test]

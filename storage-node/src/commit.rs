@@ -2,7 +2,7 @@
 //!
 //! Invariants: block n is durable when it and all blocks below it are on the device, and only then are its records indexed, its
 //! extents' committed watermarks moved and its watchers told. Blocks are numbered when they are opened and written in that
-//! order, each where the one before ends. After a failed write nothing more becomes durable.
+//! order, each where the one before ends. After a failed write nothing more becomes durable in that segment.
 
 use std::collections::VecDeque;
 use std::io;
@@ -91,7 +91,16 @@ pub(crate) struct LogHead<R: Runtime> {
     current: Option<OpenBlock<R>>,
     in_flight: VecDeque<InFlight<R>>,
     next_number: BlockNumber,
+    /// All blocks up to this one are decided: on the device, or lost.
     durable: BlockNumber,
+    /// The last block of the log: differs from `durable` only while all blocks behind it are lost ones.
+    log_end: BlockNumber,
+    /// Where that block ends in the open segment.
+    log_end_offset: u64,
+    /// Blocks that never became part of the log, as first and last.
+    lost: Vec<(BlockNumber, BlockNumber)>,
+    /// Writes that have not come back.
+    writes_out: usize,
     last_append_time: Timestamp,
     last_submitted_at: Monotonic,
     /// The segment of the newest durable checkpoint: no older one is needed for its state.
@@ -99,8 +108,10 @@ pub(crate) struct LogHead<R: Runtime> {
     /// The open segment takes no more blocks; the next one is on its way.
     pub(crate) rolling: bool,
     pub(crate) draining: bool,
-    /// Why the shard takes no more appends.
+    /// Why the shard takes no appends.
     pub(crate) failed: Option<Rc<str>>,
+    /// The shard is on its way to another segment, away from one that failed.
+    pub(crate) moving_on: bool,
     builders: Vec<BlockBuilder>,
 }
 
@@ -127,31 +138,53 @@ impl<R: Runtime> LogHead<R> {
             in_flight: VecDeque::new(),
             next_number: durable.next(),
             durable,
+            log_end: durable,
+            log_end_offset: DATA_START,
+            lost: Vec::new(),
+            writes_out: 0,
             last_append_time,
             last_submitted_at: Monotonic(0),
             rolling: false,
             draining: false,
             failed: None,
+            moving_on: false,
             builders: Vec::new(),
         }
     }
 
-    /// The last block with all below it on the device.
+    /// All blocks up to this one are decided: on the device, or lost.
     pub(crate) fn durable(&self) -> BlockNumber {
         self.durable
     }
 
+    /// The last block of the log.
+    pub(crate) fn log_end(&self) -> BlockNumber {
+        self.log_end
+    }
+
+    /// Where the log's last block ends in the open segment.
+    pub(crate) fn log_end_offset(&self) -> u64 {
+        self.log_end_offset
+    }
+
+    /// Whether block `number` never became part of the log.
+    pub(crate) fn is_lost(&self, number: BlockNumber) -> bool {
+        self.lost.iter().any(|&(first, last)| first <= number && number <= last)
+    }
+
+    pub(crate) fn writes_out(&self) -> usize {
+        self.writes_out
+    }
+
     /// The newest block that holds anything: what an answer waits for that rests on all changes so far.
     pub(crate) fn newest(&self) -> BlockNumber {
-        if self.failed.is_some() {
-            // What waits for the device now waits for ever: nothing new rests on it.
-            return self.durable;
-        }
-        match &self.current {
+        let newest = match &self.current {
             Some(block) if !block.builder.is_empty() => block.number,
             // The open block holds nothing yet, or there is none: the one before it is the newest.
             _ => self.last_submitted(),
-        }
+        };
+        // No answer rests on a lost block.
+        if newest == self.durable { self.log_end } else { newest }
     }
 
     /// The last block handed to the device.
@@ -178,6 +211,7 @@ impl<R: Runtime> LogHead<R> {
     pub(crate) fn move_to(&mut self, segment: Rc<Segment<R>>) -> Rc<Segment<R>> {
         assert!(self.is_idle(), "a segment's first block comes behind durable blocks only");
         self.next_offset = DATA_START;
+        self.log_end_offset = DATA_START;
         self.run_count = 0;
         std::mem::replace(&mut self.open, segment)
     }
@@ -398,7 +432,7 @@ impl<R: Runtime> Inner<R> {
             segment: head.open.id,
             log_id: head.open.identity.log_id,
             number: block.number,
-            committed: head.durable,
+            committed: head.log_end,
             checkpoint,
         };
         let length = block.builder.finish(block.buffer.as_mut_slice(), &seal);
@@ -420,6 +454,7 @@ impl<R: Runtime> Inner<R> {
             opened_at: block.opened_at,
             written: None,
         });
+        head.writes_out += 1;
         let (inner, file, number, buffer) = (self.clone(), head.open.file.clone(), block.number, block.buffer);
         self.runtime.spawn_detached(Box::pin(async move {
             let started = inner.runtime.monotonic();
@@ -431,12 +466,15 @@ impl<R: Runtime> Inner<R> {
 
     /// A block's write came back.
     fn written(self: &Rc<Self>, number: BlockNumber, result: io::Result<()>, buffer: R::Buf, took_ns: u64) {
+        self.head.borrow_mut().writes_out -= 1;
         if let Err(error) = result {
             self.fail(&format!("the write of block {number} failed: {error}"));
             return;
         }
         let mut head = self.head.borrow_mut();
-        if head.failed.is_some() {
+        if head.is_lost(number) {
+            drop(head);
+            self.room.notify_waiters();
             return;
         }
         self.counters.borrow_mut().device_write_ns.observe(took_ns);
@@ -445,7 +483,8 @@ impl<R: Runtime> Inner<R> {
         while head.in_flight.front().is_some_and(|block| block.written.is_some()) {
             let block = head.in_flight.pop_front().expect("there is a front");
             assert_eq!(block.number, head.durable.next(), "blocks become durable in order");
-            head.durable = block.number;
+            (head.durable, head.log_end) = (block.number, block.number);
+            head.log_end_offset = block.offset + block.length as u64;
             let segment = head.open.clone();
             self.make_durable(&segment, block);
         }
@@ -532,17 +571,19 @@ impl<R: Runtime> Inner<R> {
         }
     }
 
-    /// The shard takes no more appends: nothing that is not durable now will ever be acked. Reads go on, of what is durable: the
-    /// changes that never will be are taken back, newest first, so that no answer rests on them.
-    pub(crate) fn fail(&self, why: &str) {
+    /// The open segment failed: nothing that is not durable now will ever be acked. Appends are refused until the shard has moved on to
+    /// another segment. Reads go on, of what is durable: the changes that never will be are taken back, newest first, so that no answer
+    /// rests on them. The numbers of the lost blocks are not used again.
+    pub(crate) fn fail(self: &Rc<Self>, why: &str) {
         let mut head = self.head.borrow_mut();
         self.counters.borrow_mut().device_errors += 1;
         if head.failed.is_some() {
+            drop(head);
+            self.room.notify_waiters();
             return;
         }
         tracing::error!(shard = self.options.shard.0, why, "the shard stops taking appends");
         head.failed = Some(why.into());
-        let durable = head.durable;
         let mut watchers = Vec::new();
         let mut table = self.table.borrow_mut();
         if let Some(block) = head.current.take() {
@@ -553,8 +594,20 @@ impl<R: Runtime> Inner<R> {
             take_back(&mut table, block.runs, block.changes);
             watchers.extend(block.watchers);
         }
-        table.iter_mut().for_each(|extent| extent.gate = extent.gate.min(durable));
+        let (log_end, last) = (head.log_end, BlockNumber(head.next_number.0 - 1));
+        if last > log_end {
+            head.lost.push((log_end.next(), last));
+        }
+        head.durable = last;
+        head.next_offset = head.log_end_offset;
+        for extent in table.iter_mut() {
+            extent.gate = extent.gate.min(log_end);
+        }
+        for group in table.groups() {
+            group.progress.borrow_mut().abandon();
+        }
         drop((head, table));
+        self.start_moving_on();
         watchers.iter().for_each(|watcher| watcher.notify_one());
         self.room.notify_waiters();
     }

@@ -240,6 +240,10 @@ impl ExtentTable {
         Some(extent)
     }
 
+    pub(crate) fn groups(&self) -> impl Iterator<Item = &Rc<GroupCell>> {
+        self.groups.values()
+    }
+
     /// Puts an extent back that was taken off, and its group if that went with it.
     pub(crate) fn restore(&mut self, extent: Extent) {
         self.groups.entry(extent.group.id).or_insert_with(|| extent.group.clone());

@@ -25,6 +25,8 @@ pub(crate) struct Found<R: Runtime> {
     pub(crate) size: u64,
     pub(crate) identity: LogIdentity,
     pub(crate) first_block: BlockNumber,
+    /// The last block of the log before this segment: all blocks up to it are durable, and no other is part of the log.
+    pub(crate) log_end_before: BlockNumber,
     /// Its footer's trailer, if it was closed.
     pub(crate) trailer: Option<Trailer>,
 }
@@ -133,14 +135,16 @@ async fn open<R: Runtime>(
     let first = scan.block_at(DATA_START).await.map_err(io())?.map(|block| {
         // A segment's first block is of its checkpoint, whose records are bound to no extent.
         let whole = block.runs().flat_map(|run| run.records()).all(|record| record.verify(ExtentId(0)).is_ok());
-        (block.header().number, DATA_START + u64::from(block.header().length), whole)
+        (*block.header(), DATA_START + u64::from(block.header().length), whole)
     });
+    // A segment's first block is written when all of the log before it is durable, and names the end of that.
+    let named_end = first.map(|(header, _, _)| header.committed);
     let first = match (first, &trailer) {
-        (Some((number, _, whole)), trailer) if whole || trailer.is_some() => Some(number),
-        (Some((number, behind, _)), _) => {
+        (Some((header, _, whole)), trailer) if whole || trailer.is_some() => Some(header.number),
+        (Some((header, behind, _)), _) => {
             // Its frame holds and a record does not: it was cut off by a crash, unless a later block says that it was durable.
-            let evidence = scan.evidence(behind, number).await.map_err(io())?;
-            (evidence.committed >= number).then_some(number)
+            let evidence = scan.evidence(behind, header.number).await.map_err(io())?;
+            (evidence.committed >= header.number).then_some(header.number)
         }
         (None, Some(trailer)) => Some(trailer.first_block),
         (None, None) if may_be_entered => {
@@ -150,8 +154,9 @@ async fn open<R: Runtime>(
         }
         (None, None) => None,
     };
-    let Some(first_block) = first else { return Ok(Opened::Empty) };
-    Ok(Opened::Used(Found { id, path: path.to_owned(), file, size, identity, first_block, trailer }))
+    let Some(first_block) = first.filter(|number| number.0 > 0) else { return Ok(Opened::Empty) };
+    let log_end_before = named_end.unwrap_or(BlockNumber(first_block.0 - 1));
+    Ok(Opened::Used(Found { id, path: path.to_owned(), file, size, identity, first_block, log_end_before, trailer }))
 }
 
 async fn read_trailer<F: File>(file: &F, size: u64, identity: &LogIdentity) -> std::io::Result<Option<Trailer>> {

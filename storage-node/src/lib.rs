@@ -9,6 +9,7 @@ mod extents;
 mod footers;
 mod index;
 mod inventory;
+mod moving_on;
 mod options;
 mod prepare;
 mod read;

@@ -116,7 +116,7 @@ pub(crate) async fn recover<R: Runtime>(runtime: &R, dir: &Path, options: &Shard
     let from = checkpoint.place;
     for (place, segment) in found.iter().enumerate() {
         // What a later segment begins with tells where this one ended, and that all of it was durable.
-        let last_block = found.get(place + 1).map(|next| BlockNumber(next.first_block.0 - 1));
+        let last_block = found.get(place + 1).map(|next| next.log_end_before);
         let mut replay = Replay::new(segment, last_block, options);
         if place < from {
             replay.index_only(&mut recovered).await?;

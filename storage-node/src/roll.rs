@@ -50,7 +50,7 @@ impl<R: Runtime> Inner<R> {
     /// shard failed meanwhile.
     async fn roll(self: &Rc<Self>) -> Option<(Rc<Segment<R>>, BlockRange)> {
         self.settle().await?;
-        let prepared = self.next_prepared().await?;
+        let prepared = self.next_prepared().await;
         let old = self.enter(prepared);
         self.write_checkpoint().await?;
         Some(old)
@@ -75,23 +75,20 @@ impl<R: Runtime> Inner<R> {
         }
     }
 
-    async fn next_prepared(&self) -> Option<PreparedSegment<R>> {
+    /// Waits for a segment to go on in.
+    pub(crate) async fn next_prepared(&self) -> PreparedSegment<R> {
         loop {
             if let Some(prepared) = self.preparer.take() {
-                return Some(prepared);
-            }
-            if self.head.borrow().failed.is_some() {
-                return None;
+                return prepared;
             }
             self.preparer.arrived.notified().await;
         }
     }
 
     /// Makes a prepared segment the open one.
-    fn enter(&self, prepared: PreparedSegment<R>) -> (Rc<Segment<R>>, BlockRange) {
+    pub(crate) fn enter(&self, prepared: PreparedSegment<R>) -> (Rc<Segment<R>>, BlockRange) {
         let mut head = self.head.borrow_mut();
-        let data_end = head.next_offset;
-        let last = head.durable();
+        let (last, data_end) = (head.log_end(), head.log_end_offset());
         let first_of_next = head.first_number_of_next_segment();
         let segment = prepared.into_segment(self.options.segment_size, first_of_next);
         self.segments.borrow_mut().insert(segment.id, segment.clone());
@@ -294,6 +291,6 @@ enum Retire<R: Runtime> {
 
 /// Gives up the head's open segment when the shard ends: what to close, and how.
 pub(crate) fn last_range<R: Runtime>(head: &LogHead<R>) -> (Rc<Segment<R>>, BlockRange) {
-    let range = BlockRange { first: head.open.first_block, last: head.durable(), data_end: head.next_offset };
+    let range = BlockRange { first: head.open.first_block, last: head.log_end(), data_end: head.log_end_offset() };
     (head.open.clone(), range)
 }

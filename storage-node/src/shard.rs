@@ -56,7 +56,7 @@ pub(crate) struct Inner<R: Runtime> {
     pub(crate) unclosed: RefCell<Vec<(Rc<Segment<R>>, BlockRange, bool)>>,
     pub(crate) connections: Cell<u64>,
     pub(crate) receive_bytes: Cell<u64>,
-    damage: Vec<Damage>,
+    pub(crate) damage: Vec<Damage>,
     recovery_ns: u64,
     recovery_blocks: u64,
 }
@@ -288,6 +288,9 @@ impl<R: Runtime> Shard<R> {
     /// Whether an answer behind `gate` may leave: none while it is undecided, and an error if it never will be.
     pub fn decided(&self, gate: BlockNumber) -> Option<Result<(), Refusal>> {
         let head = self.0.head.borrow();
+        if head.is_lost(gate) {
+            return Some(Err(Refusal::UnknownOutcome));
+        }
         if gate <= head.durable() { Some(Ok(())) } else { head.failed.as_ref().map(|_| Err(Refusal::UnknownOutcome)) }
     }
 
@@ -355,7 +358,7 @@ impl<R: Runtime> Shard<R> {
             segments: segments.len() as u64,
             segments_prepared: inner.preparer.ready_count() as u64,
             last_block: head.last_submitted(),
-            durable_block: head.durable(),
+            durable_block: head.log_end(),
             blocks_in_flight: head.in_flight() as u64,
             extents_open: table.len() as u64 - sealed,
             extents_sealed: sealed,

@@ -77,6 +77,7 @@ impl Run {
             harmless,
             shard: RefCell::new(None),
             open_failed: Cell::new(false),
+            has_failed: Cell::new(false),
             draining: Cell::new(false),
             running: Cell::new(0),
         });

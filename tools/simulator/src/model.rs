@@ -263,6 +263,19 @@ impl Model {
         self.deleted.retain(|_, gate| *gate <= durable);
     }
 
+    /// The shard takes changes. Should it have failed before, then what `is_lost` will never be seen again. Says whether it had.
+    pub(crate) fn moved_on(&mut self, is_lost: impl Fn(BlockNumber) -> bool) -> bool {
+        let had_failed = self.frozen.take().is_some();
+        if !had_failed && !self.pending.iter().any(|op| is_lost(op.gate)) {
+            return false;
+        }
+        self.pending.retain(|op| !is_lost(op.gate));
+        self.newest = self.base.clone();
+        self.pending.iter().for_each(|op| self.newest.apply(op));
+        self.deleted.retain(|_, gate| !is_lost(*gate));
+        true
+    }
+
     /// Whether an id was used and is free for good.
     pub(crate) fn is_free(&self, extent: ExtentId) -> bool {
         self.newest.extent(extent).is_none() && self.deleted.get(&extent).is_none_or(|gate| *gate <= self.answered)

@@ -44,6 +44,8 @@ pub(crate) struct Life {
     /// Set when the shard is open and was compared with the model.
     pub(crate) shard: RefCell<Option<Shard>>,
     pub(crate) open_failed: Cell<bool>,
+    /// The shard has failed in this life; it may have moved on since.
+    pub(crate) has_failed: Cell<bool>,
     pub(crate) draining: Cell<bool>,
     /// Tasks of clients that have not ended.
     pub(crate) running: Cell<usize>,
@@ -77,11 +79,17 @@ impl Life {
     /// Notices that the shard has failed, so that the model stops where the shard stopped. To be called before the two are compared.
     pub(crate) fn notice_failure(&self, shard: &Shard) -> bool {
         let failed = matches!(shard.decided(BlockNumber(u64::MAX)), Some(Err(_)));
+        let mut model = self.world.model.borrow_mut();
         if failed {
             assert!(!self.harmless, "the shard failed although the device did not: {:?}", shard.status().phase);
-            self.world.model.borrow_mut().freeze(shard.status().durable_block);
+            model.freeze(shard.status().durable_block);
+            self.has_failed.set(true);
+        } else if model.moved_on(|gate| matches!(shard.decided(gate), Some(Err(_)))) {
+            assert!(!self.harmless, "the shard moved on although the device did not fail");
+            self.world.count("moved on");
+            self.has_failed.set(true);
         }
-        failed
+        self.has_failed.get()
     }
 
     /// Whether a refusal says nothing of the extent but of the node, and the node has a reason.
