@@ -5,7 +5,7 @@
 use flatbuffers::FlatBufferBuilder;
 
 use crate::generated::disk;
-use crate::ids::{DeliverAt, Epoch, ExtentId, ExtentKind, ExtentNumber, GroupId, Key, Op, Seq, Timestamp};
+use crate::ids::{DeliverAt, Epoch, ExtentId, ExtentKind, ExtentNumber, GroupId, Key, Op, SegmentId, Seq, Timestamp};
 
 /// Bytes of a group's entry in a part.
 pub const GROUP_ENTRY_SIZE: usize = size_of::<disk::GroupEntry>();
@@ -84,6 +84,8 @@ pub struct CheckpointPart {
     pub part_count: u32,
     /// The number that the next extent gets.
     pub next_extent_number: ExtentNumber,
+    /// The segment with the last block before this one's first; 0: there is none.
+    pub previous_segment: SegmentId,
     /// Some of the groups.
     pub groups: Vec<GroupEntry>,
     /// Some of the extents.
@@ -143,6 +145,7 @@ impl CheckpointPart {
             part_count: self.part_count,
             kind: KIND_FULL,
             next_extent_number: self.next_extent_number.0,
+            previous_segment: self.previous_segment.0,
             groups: Some(groups),
             extents: Some(extents),
         };
@@ -166,6 +169,7 @@ impl CheckpointPart {
         Ok(Self {
             part_count: part.part_count(),
             next_extent_number,
+            previous_segment: SegmentId(part.previous_segment()),
             groups: groups.iter().map(read_group).collect::<Result<_, _>>()?,
             extents: extents.iter().map(|entry| read_extent(entry, next_extent_number)).collect::<Result<_, _>>()?,
         })

@@ -232,6 +232,7 @@ proptest! {
         let part = CheckpointPart {
             part_count,
             next_extent_number: ExtentNumber(u32::MAX),
+            previous_segment: SegmentId(u64::MAX),
             groups: groups
                 .into_iter()
                 .map(|(group, (epoch, op))| GroupEntry { group: GroupId(group), epoch: Epoch(epoch), last_op: Op(op) })

@@ -95,6 +95,8 @@ pub(crate) struct LogHead<R: Runtime> {
     durable: BlockNumber,
     /// The last block of the log: differs from `durable` only while all blocks behind it are lost ones.
     log_end: BlockNumber,
+    /// The segment that holds that block; 0: there is none.
+    log_end_segment: SegmentId,
     /// Where that block ends in the open segment.
     log_end_offset: u64,
     /// Blocks that never became part of the log, as first and last.
@@ -127,7 +129,12 @@ enum Room {
 
 impl<R: Runtime> LogHead<R> {
     /// The head of a log whose blocks up to `durable` are on the device, with an empty segment to go on in.
-    pub(crate) fn new(open: Rc<Segment<R>>, durable: BlockNumber, last_append_time: Timestamp) -> Self {
+    pub(crate) fn new(
+        open: Rc<Segment<R>>,
+        durable: BlockNumber,
+        durable_segment: SegmentId,
+        last_append_time: Timestamp,
+    ) -> Self {
         Self {
             // The new segment's own checkpoint is still to be written: until then no segment can go.
             checkpoint: SegmentId(0),
@@ -139,6 +146,7 @@ impl<R: Runtime> LogHead<R> {
             next_number: durable.next(),
             durable,
             log_end: durable,
+            log_end_segment: durable_segment,
             log_end_offset: DATA_START,
             lost: Vec::new(),
             writes_out: 0,
@@ -160,6 +168,11 @@ impl<R: Runtime> LogHead<R> {
     /// The last block of the log.
     pub(crate) fn log_end(&self) -> BlockNumber {
         self.log_end
+    }
+
+    /// The segment that holds the last block of the log; 0: there is none.
+    pub(crate) fn log_end_segment(&self) -> SegmentId {
+        self.log_end_segment
     }
 
     /// Where the log's last block ends in the open segment.
@@ -484,6 +497,7 @@ impl<R: Runtime> Inner<R> {
             let block = head.in_flight.pop_front().expect("there is a front");
             assert_eq!(block.number, head.durable.next(), "blocks become durable in order");
             (head.durable, head.log_end) = (block.number, block.number);
+            head.log_end_segment = head.open.id;
             head.log_end_offset = block.offset + block.length as u64;
             let segment = head.open.clone();
             self.make_durable(&segment, block);

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use log_format::PAGE_SIZE;
 use log_format::block::LogIdentity;
+use log_format::checkpoint::CheckpointPart;
 use log_format::footer::Trailer;
 use log_format::ids::{BlockNumber, ExtentId, SegmentId};
 use log_format::segment::SegmentHeader;
@@ -27,6 +28,8 @@ pub(crate) struct Found<R: Runtime> {
     pub(crate) first_block: BlockNumber,
     /// The last block of the log before this segment: all blocks up to it are durable, and no other is part of the log.
     pub(crate) log_end_before: BlockNumber,
+    /// The segment with that block, as this one's checkpoint says; 0: unknown, or there is none.
+    pub(crate) previous: SegmentId,
     /// Its footer's trailer, if it was closed.
     pub(crate) trailer: Option<Trailer>,
 }
@@ -72,6 +75,7 @@ impl<R: Runtime> Inventory<R> {
                 Opened::Foreign(why) => tracing::warn!(path = %path.display(), why, "set aside: not a segment of this log"),
             }
         }
+        empty.extend(inventory.take_superseded());
         for (path, id) in empty {
             // It takes a new name now and a new id with its next header: no block that was torn in it can come back.
             let spare = dir.join(spare_name(id));
@@ -80,6 +84,22 @@ impl<R: Runtime> Inventory<R> {
         }
         runtime.sync_dir(dir).await.map_err(RecoveryError::io(dir))?;
         Ok(inventory)
+    }
+
+    /// Takes off the segments that a later one has left out of the log: the device failed under their first blocks.
+    fn take_superseded(&mut self) -> Vec<(PathBuf, SegmentId)> {
+        let mut log_end = BlockNumber(u64::MAX);
+        let mut superseded = Vec::new();
+        for segment in std::mem::take(&mut self.found).into_iter().rev() {
+            if segment.first_block > log_end {
+                superseded.push((segment.path, segment.id));
+            } else {
+                log_end = log_end.min(segment.log_end_before);
+                self.found.push(segment);
+            }
+        }
+        self.found.reverse();
+        superseded
     }
 
     fn see(&mut self, id: SegmentId) {
@@ -135,13 +155,16 @@ async fn open<R: Runtime>(
     let first = scan.block_at(DATA_START).await.map_err(io())?.map(|block| {
         // A segment's first block is of its checkpoint, whose records are bound to no extent.
         let whole = block.runs().flat_map(|run| run.records()).all(|record| record.verify(ExtentId(0)).is_ok());
-        (*block.header(), DATA_START + u64::from(block.header().length), whole)
+        let checkpoint = block.runs().next().and_then(|run| CheckpointPart::decode(run.records().next()?.payload).ok());
+        let previous = checkpoint.filter(|_| whole).map_or(SegmentId(0), |part| part.previous_segment);
+        (*block.header(), DATA_START + u64::from(block.header().length), whole, previous)
     });
     // A segment's first block is written when all of the log before it is durable, and names the end of that.
-    let named_end = first.map(|(header, _, _)| header.committed);
+    let named_end = first.map(|(header, ..)| header.committed);
+    let previous = first.map_or(SegmentId(0), |(.., previous)| previous);
     let first = match (first, &trailer) {
-        (Some((header, _, whole)), trailer) if whole || trailer.is_some() => Some(header.number),
-        (Some((header, behind, _)), _) => {
+        (Some((header, _, whole, _)), trailer) if whole || trailer.is_some() => Some(header.number),
+        (Some((header, behind, ..)), _) => {
             // Its frame holds and a record does not: it was cut off by a crash, unless a later block says that it was durable.
             let evidence = scan.evidence(behind, header.number).await.map_err(io())?;
             (evidence.committed >= header.number).then_some(header.number)
@@ -156,7 +179,7 @@ async fn open<R: Runtime>(
     };
     let Some(first_block) = first.filter(|number| number.0 > 0) else { return Ok(Opened::Empty) };
     let log_end_before = named_end.unwrap_or(BlockNumber(first_block.0 - 1));
-    Ok(Opened::Used(Found { id, path: path.to_owned(), file, size, identity, first_block, log_end_before, trailer }))
+    Ok(Opened::Used(Found { id, path: path.to_owned(), file, size, identity, first_block, log_end_before, previous, trailer }))
 }
 
 async fn read_trailer<F: File>(file: &F, size: u64, identity: &LogIdentity) -> std::io::Result<Option<Trailer>> {

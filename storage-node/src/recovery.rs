@@ -87,6 +87,8 @@ pub(crate) struct Recovered<R: Runtime> {
     pub(crate) spares: Vec<PathBuf>,
     pub(crate) next_segment: SegmentId,
     pub(crate) last_block: BlockNumber,
+    /// The segment that holds the last block; 0: there is none.
+    pub(crate) last_segment: SegmentId,
     pub(crate) last_append_time: Timestamp,
     /// Blocks read behind the checkpoint.
     pub(crate) blocks_replayed: u64,
@@ -103,6 +105,7 @@ pub(crate) async fn recover<R: Runtime>(runtime: &R, dir: &Path, options: &Shard
         spares: inventory.spares,
         next_segment: inventory.next_segment,
         last_block: BlockNumber(0),
+        last_segment: SegmentId(0),
         last_append_time: Timestamp(0),
         blocks_replayed: 0,
         damage: Vec::new(),
@@ -116,7 +119,8 @@ pub(crate) async fn recover<R: Runtime>(runtime: &R, dir: &Path, options: &Shard
     let from = checkpoint.place;
     for (place, segment) in found.iter().enumerate() {
         // What a later segment begins with tells where this one ended, and that all of it was durable.
-        let last_block = found.get(place + 1).map(|next| next.log_end_before);
+        let next = found.get(place + 1).filter(|next| next.previous == segment.id);
+        let last_block = next.map(|next| next.log_end_before);
         let mut replay = Replay::new(segment, last_block, options);
         if place < from {
             replay.index_only(&mut recovered).await?;

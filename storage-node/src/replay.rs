@@ -73,7 +73,9 @@ impl<'a, R: Runtime> Replay<'a, R> {
         let (memory, blocks) = self.walk(recovered, Purpose::StateAndIndex).await?;
         let footer = self.found.trailer.map(|trailer| SegmentIndex::Footer(FooterIndex { trailer }));
         recovered.add_segment(self.found, footer.unwrap_or(SegmentIndex::Memory(memory)), blocks);
-        recovered.last_block = blocks.last;
+        if blocks.last >= blocks.first {
+            (recovered.last_block, recovered.last_segment) = (blocks.last, self.found.id);
+        }
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use log_format::PAGE_SIZE;
 use log_format::block::{RunKind, RunStart};
 use log_format::checkpoint::CheckpointPart;
 use log_format::footer::{FooterBuilder, FooterInput};
-use log_format::ids::{BlockNumber, ExtentId, ExtentNumber, Op, Seq, Timestamp};
+use log_format::ids::{BlockNumber, ExtentId, ExtentNumber, Op, SegmentId, Seq, Timestamp};
 use node_io::{File, Runtime};
 
 use crate::commit::LogHead;
@@ -99,7 +99,8 @@ impl<R: Runtime> Inner<R> {
 
     /// Writes the checkpoint of the extent table as the open segment's first blocks, waits until it is durable, and lets appends in.
     pub(crate) async fn write_checkpoint(self: &Rc<Self>) -> Option<()> {
-        for (index, part) in self.checkpoint_parts().iter().enumerate() {
+        let previous = self.head.borrow().log_end_segment();
+        for (index, part) in self.checkpoint_parts(previous).iter().enumerate() {
             while self.head.borrow().in_flight() >= self.options.commit_depth {
                 if self.head.borrow().failed.is_some() {
                     return None;
@@ -126,7 +127,7 @@ impl<R: Runtime> Inner<R> {
         Some(())
     }
 
-    fn checkpoint_parts(&self) -> Vec<Vec<u8>> {
+    fn checkpoint_parts(&self, previous_segment: SegmentId) -> Vec<Vec<u8>> {
         let table = self.table.borrow();
         let (groups, extents) = table.entries();
         let count = groups.len().max(extents.len()).div_ceil(PART_ENTRIES).max(1);
@@ -136,6 +137,7 @@ impl<R: Runtime> Inner<R> {
                 CheckpointPart {
                     part_count: count as u32,
                     next_extent_number: table.next_number(),
+                    previous_segment,
                     groups: groups[slice(groups.len(), index)].to_vec(),
                     extents: extents[slice(extents.len(), index)].to_vec(),
                 }

@@ -88,7 +88,7 @@ impl<R: Runtime> Shard<R> {
         let segment = prepared.into_segment(options.segment_size, recovered.last_block.next());
         let mut segments = recovered.segments;
         segments.insert(segment.id, segment.clone());
-        let mut head = LogHead::new(segment, recovered.last_block, recovered.last_append_time);
+        let mut head = LogHead::new(segment, recovered.last_block, recovered.last_segment, recovered.last_append_time);
         // Appends come in when the new segment's checkpoint is durable.
         head.rolling = true;
         let inner = Rc::new(Inner {

@@ -940,8 +940,9 @@ impl<'a> CheckpointPart<'a> {
   pub const VT_PART_COUNT: ::flatbuffers::VOffsetT = 4;
   pub const VT_KIND: ::flatbuffers::VOffsetT = 6;
   pub const VT_NEXT_EXTENT_NUMBER: ::flatbuffers::VOffsetT = 8;
-  pub const VT_GROUPS: ::flatbuffers::VOffsetT = 10;
-  pub const VT_EXTENTS: ::flatbuffers::VOffsetT = 12;
+  pub const VT_PREVIOUS_SEGMENT: ::flatbuffers::VOffsetT = 10;
+  pub const VT_GROUPS: ::flatbuffers::VOffsetT = 12;
+  pub const VT_EXTENTS: ::flatbuffers::VOffsetT = 14;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -953,6 +954,7 @@ impl<'a> CheckpointPart<'a> {
     args: &'args CheckpointPartArgs<'args>
   ) -> ::flatbuffers::WIPOffset<CheckpointPart<'bldr>> {
     let mut builder = CheckpointPartBuilder::new(_fbb);
+    builder.add_previous_segment(args.previous_segment);
     if let Some(x) = args.extents { builder.add_extents(x); }
     if let Some(x) = args.groups { builder.add_groups(x); }
     builder.add_next_extent_number(args.next_extent_number);
@@ -983,6 +985,14 @@ impl<'a> CheckpointPart<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u32>(CheckpointPart::VT_NEXT_EXTENT_NUMBER, Some(0)).unwrap()}
   }
+  /// The segment with the last block before this one's first; 0: there is none.
+  #[inline]
+  pub fn previous_segment(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(CheckpointPart::VT_PREVIOUS_SEGMENT, Some(0)).unwrap()}
+  }
   #[inline]
   pub fn groups(&self) -> Option<::flatbuffers::Vector<'a, GroupEntry>> {
     // Safety:
@@ -1008,6 +1018,7 @@ impl ::flatbuffers::Verifiable for CheckpointPart<'_> {
      .visit_field::<u32>("part_count", Self::VT_PART_COUNT, false)?
      .visit_field::<u8>("kind", Self::VT_KIND, false)?
      .visit_field::<u32>("next_extent_number", Self::VT_NEXT_EXTENT_NUMBER, false)?
+     .visit_field::<u64>("previous_segment", Self::VT_PREVIOUS_SEGMENT, false)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, GroupEntry>>>("groups", Self::VT_GROUPS, false)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ExtentEntry>>>("extents", Self::VT_EXTENTS, false)?
      .finish();
@@ -1018,6 +1029,7 @@ pub struct CheckpointPartArgs<'a> {
     pub part_count: u32,
     pub kind: u8,
     pub next_extent_number: u32,
+    pub previous_segment: u64,
     pub groups: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, GroupEntry>>>,
     pub extents: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ExtentEntry>>>,
 }
@@ -1028,6 +1040,7 @@ impl<'a> Default for CheckpointPartArgs<'a> {
       part_count: 0,
       kind: 0,
       next_extent_number: 0,
+      previous_segment: 0,
       groups: None,
       extents: None,
     }
@@ -1050,6 +1063,10 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> CheckpointPartBuilder<'a, 'b,
   #[inline]
   pub fn add_next_extent_number(&mut self, next_extent_number: u32) {
     self.fbb_.push_slot::<u32>(CheckpointPart::VT_NEXT_EXTENT_NUMBER, next_extent_number, 0);
+  }
+  #[inline]
+  pub fn add_previous_segment(&mut self, previous_segment: u64) {
+    self.fbb_.push_slot::<u64>(CheckpointPart::VT_PREVIOUS_SEGMENT, previous_segment, 0);
   }
   #[inline]
   pub fn add_groups(&mut self, groups: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , GroupEntry>>) {
@@ -1080,6 +1097,7 @@ impl ::core::fmt::Debug for CheckpointPart<'_> {
       ds.field("part_count", &self.part_count());
       ds.field("kind", &self.kind());
       ds.field("next_extent_number", &self.next_extent_number());
+      ds.field("previous_segment", &self.previous_segment());
       ds.field("groups", &self.groups());
       ds.field("extents", &self.extents());
       ds.finish()

@@ -101,8 +101,13 @@ pub(crate) fn checkpoint_parts() -> [CheckpointPart; 2] {
         state: ExtentState::Sealed,
         ..open
     };
-    let part =
-        |groups: Vec<_>, extents: Vec<_>| CheckpointPart { part_count: 2, next_extent_number: TIMER_NUMBER, groups, extents };
+    let part = |groups: Vec<_>, extents: Vec<_>| CheckpointPart {
+        part_count: 2,
+        next_extent_number: TIMER_NUMBER,
+        previous_segment: SegmentId(41),
+        groups,
+        extents,
+    };
     [part(groups, vec![]), part(vec![], vec![sealed, open])]
 }
 
