@@ -257,8 +257,8 @@ impl<R: Runtime> Inner<R> {
         };
         if let Some(StateChange::Deleted) = logged {
             let number = extent.number;
-            let extent = Box::new(table.remove(number).expect("found above"));
-            head.put_pending(PendingChange::Deleted { extent, op });
+            table.begin_delete(number);
+            head.put_pending(PendingChange::Deleted { number, op });
         }
         let gate = head.newest();
         drop((head, table));
@@ -388,7 +388,7 @@ fn put_state<R: Runtime>(head: &mut LogHead<R>, extent: &mut Extent, op: Op, cha
         StateChange::Created { .. } => head.put_pending(PendingChange::Created { number, op }),
         StateChange::Sealed { .. } => head.put_pending(PendingChange::Sealed { number, op }),
         StateChange::Trimmed { key } => head.put_pending(PendingChange::Trimmed { number, op, to: key.seq }),
-        // The extent itself is kept until then, by who takes it off the table.
+        // The extent is hidden by who deletes it.
         StateChange::Deleted => {}
         StateChange::Fenced { .. } | StateChange::Discarded { .. } | StateChange::ReadFloor { .. } => {
             unreachable!("this version writes none of these")

@@ -17,7 +17,7 @@ use node_io::{File, IoBuf, Monotonic, Runtime};
 use replicator::Replica;
 use tokio::sync::Notify;
 
-use crate::extents::{Extent, ExtentTable, GroupCell};
+use crate::extents::{ExtentTable, GroupCell};
 use crate::index::{RunEntry, SegmentIndex, footer_bound};
 use crate::segment::{DATA_START, Segment};
 use crate::shard::Inner;
@@ -51,7 +51,7 @@ pub(crate) enum PendingChange {
     /// Records of an extent are dead, up to and including a seq.
     Trimmed { number: ExtentNumber, op: Op, to: Seq },
     /// An extent is gone.
-    Deleted { extent: Box<Extent>, op: Op },
+    Deleted { number: ExtentNumber, op: Op },
 }
 
 /// The block that takes records now.
@@ -519,8 +519,8 @@ impl<R: Runtime> Inner<R> {
         for run in &block.runs {
             counters.records_appended += u64::from(run.count);
             counters.payload_bytes_appended += run.payload_bytes;
-            // A deleted extent's records need no index.
-            let Some(extent) = table.get_mut(run.number) else { continue };
+            // An extent whose deletion is durable is gone; none of its records can come behind that.
+            let Some(extent) = table.get_mut_even_deleting(run.number) else { continue };
             let entry = RunEntry {
                 first_seq: run.first_seq,
                 append_time: block.append_time,
@@ -540,20 +540,21 @@ impl<R: Runtime> Inner<R> {
         for change in block.changes {
             match change {
                 PendingChange::Created { number, op } | PendingChange::Sealed { number, op } => {
-                    if let Some(extent) = table.get_mut(number) {
+                    if let Some(extent) = table.get_mut_even_deleting(number) {
                         commit_op(&extent.group, op);
                         extent.announce();
                     }
                 }
                 PendingChange::Trimmed { number, op, to } => {
-                    if let Some(extent) = table.get_mut(number) {
+                    if let Some(extent) = table.get_mut_even_deleting(number) {
                         commit_op(&extent.group, op);
                         extent.committed_floor = extent.committed_floor.max(to);
                         dead.extend(extent.take_dead_spans());
                         extent.announce();
                     }
                 }
-                PendingChange::Deleted { extent, op } => {
+                PendingChange::Deleted { number, op } => {
+                    let extent = table.end_delete(number);
                     commit_op(&extent.group, op);
                     dead.extend(extent.spans.iter().copied());
                     extent.announce();
@@ -642,7 +643,7 @@ fn take_back(table: &mut ExtentTable, runs: Vec<PendingRun>, changes: Vec<Pendin
                     extent.floor = extent.committed_floor;
                 }
             }
-            PendingChange::Deleted { extent, .. } => table.restore(*extent),
+            PendingChange::Deleted { number, .. } => table.undo_delete(number),
         }
     }
     for run in runs {

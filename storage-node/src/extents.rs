@@ -134,6 +134,8 @@ pub(crate) enum TableError {
 pub(crate) struct ExtentTable {
     by_id: BTreeMap<ExtentId, ExtentNumber>,
     by_number: BTreeMap<ExtentNumber, Extent>,
+    /// Extents whose deletion is not durable yet: nobody finds them, but what they had before still becomes durable.
+    deleting: BTreeMap<ExtentNumber, Extent>,
     groups: BTreeMap<GroupId, Rc<GroupCell>>,
     next_number: ExtentNumber,
 }
@@ -244,10 +246,27 @@ impl ExtentTable {
         self.groups.values()
     }
 
-    /// Puts an extent back that was taken off, and its group if that went with it.
-    pub(crate) fn restore(&mut self, extent: Extent) {
+    /// Hides an extent whose deletion is on its way to the device.
+    pub(crate) fn begin_delete(&mut self, number: ExtentNumber) {
+        let extent = self.remove(number).expect("an extent that is there is deleted");
+        self.deleting.insert(number, extent);
+    }
+
+    /// The deletion of an extent is durable.
+    pub(crate) fn end_delete(&mut self, number: ExtentNumber) -> Extent {
+        self.deleting.remove(&number).expect("its deletion was begun")
+    }
+
+    /// The deletion of an extent never happens: it comes back, and its group if that went with it.
+    pub(crate) fn undo_delete(&mut self, number: ExtentNumber) {
+        let extent = self.end_delete(number);
         self.groups.entry(extent.group.id).or_insert_with(|| extent.group.clone());
         self.insert(extent).expect("what was created since was taken back before");
+    }
+
+    /// An extent, be its deletion on its way or not.
+    pub(crate) fn get_mut_even_deleting(&mut self, number: ExtentNumber) -> Option<&mut Extent> {
+        self.by_number.get_mut(&number).or_else(|| self.deleting.get_mut(&number))
     }
 
     /// Applies a state record that was read back from the log. A deleted extent is given back.
