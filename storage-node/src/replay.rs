@@ -110,10 +110,6 @@ impl<'a, R: Runtime> Replay<'a, R> {
 
     async fn walk(&mut self, recovered: &mut Recovered<R>, purpose: Purpose) -> Result<(MemoryIndex, BlockRange), RecoveryError> {
         let path = &self.found.path;
-        if self.found.trailer.is_none() {
-            // What is read now may only be in the device's cache: what the new life builds on must not go with it.
-            self.found.file.sync().await.map_err(RecoveryError::io(path))?;
-        }
         let mut memory = MemoryIndex::default();
         let mut scan = BlockScan::new(&self.found.file, self.found.identity, self.end);
         let (mut offset, mut expected) = (DATA_START, self.found.first_block);
