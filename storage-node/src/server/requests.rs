@@ -7,10 +7,10 @@ use log_format::ids::{Key, Seq, Timestamp};
 use log_format::wire::request::{self, Commit};
 use log_format::wire::{FrameHeader, LIST_MAX, READ_RECORDS_MAX, ReadHead, RecordIter, Refusal, Request, RequestId, reply};
 use node_io::Runtime;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::Server;
 use super::connection::Connection;
+use super::replies::AnswerPermit;
 use crate::changes::{Gated, Operation};
 use crate::read::{ReadBatch, ReadRequest};
 
@@ -32,14 +32,16 @@ pub(crate) async fn carry_out<R: Runtime>(
 ) -> bool {
     let shard = &server.shard;
     let (body, payload) = frame.split_at(header.body_length as usize);
-    let request = header.check_body(body).map_err(|error| error.to_string());
-    let request = request.and_then(|()| Request::decode(header, body).map_err(|error| error.to_string()));
-    let request = match request {
+    if let Err(error) = header.check_body(body) {
+        // What follows can't be trusted to be a frame.
+        connection.refuse(shard, header.request_id, header.kind, &Refusal::BadRequest { why: error.to_string() });
+        return false;
+    }
+    let request = match Request::decode(header, body) {
         Ok(request) => request,
-        Err(why) => {
-            // What follows can't be trusted to be a frame.
-            connection.refuse(shard, header.request_id, header.kind, &Refusal::BadRequest { why });
-            return false;
+        Err(error) => {
+            connection.refuse(shard, header.request_id, header.kind, &Refusal::BadRequest { why: error.to_string() });
+            return true;
         }
     };
     let id = header.request_id;
@@ -230,7 +232,7 @@ fn start_read<R: Runtime>(
     let (server, connection, read) = (server.clone(), connection.clone(), *read);
     let runtime = server.shard.0.runtime.clone();
     runtime.spawn_detached(Box::pin(async move {
-        let result = do_read(&server, &read).await;
+        let result = do_read(&server, &connection, &read).await;
         let under_way = &connection.replies.reads_under_way;
         under_way.set(under_way.get() - 1);
         match result {
@@ -243,8 +245,9 @@ fn start_read<R: Runtime>(
 
 async fn do_read<R: Runtime>(
     server: &Server<R>,
+    connection: &Connection,
     read: &request::Read,
-) -> Result<(ReadBatch, Option<OwnedSemaphorePermit>), Refusal> {
+) -> Result<(ReadBatch, Option<AnswerPermit>), Refusal> {
     let or_default = |value: u32, default: u32| if value == 0 { default } else { value };
     let options = server.shard.options();
     let max_bytes = or_default(read.max_bytes, READ_BYTES_DEFAULT).min(options.op_size_max() as u32);
@@ -257,12 +260,15 @@ async fn do_read<R: Runtime>(
     server.shard.wait_readable(&request, Duration::from_millis(read.wait_ms.min(WAIT_MAX_MS).into())).await?;
     // One record may be larger than what is asked for.
     let budget = max_bytes.max(options.record_size_max as u32);
-    let permit = server.read_answers.clone().acquire_many_owned(budget).await.ok();
+    let mut permit = AnswerPermit::acquire(&connection.read_answers, &server.read_answers, budget).await;
     let batch = server.shard.read(&request, Duration::ZERO).await?;
+    if let Some(permit) = &mut permit {
+        permit.shrink(batch.payload.len());
+    }
     Ok((batch, permit))
 }
 
-fn push_batch(connection: &Connection, id: RequestId, batch: ReadBatch, permit: Option<OwnedSemaphorePermit>) {
+fn push_batch(connection: &Connection, id: RequestId, batch: ReadBatch, permit: Option<AnswerPermit>) {
     let state = if batch.sealed { reply::ExtentState::Sealed } else { reply::ExtentState::Open };
     let head = ReadHead { next_seq: batch.next, committed_seq: batch.committed, state, next_due: Default::default() };
     connection.replies.push_read(|encoder, out| encoder.read_reply(id, &head, &batch.entries, out), batch.payload, permit);
