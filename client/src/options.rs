@@ -12,7 +12,7 @@ pub struct ClientOptions {
     /// The most bytes of such records. A record larger than this waits until nothing is in flight.
     pub window_bytes: usize,
     /// Records to one extent that wait for the socket share a request until it has this many bytes. A request's records
-    /// are durable or lost together.
+    /// are durable or lost together, and lie in one block of the node: far less than a block, so that few of its bytes stay unused.
     pub batch_bytes: usize,
     /// The longest that one attempt to connect may take.
     pub connect_timeout: Duration,
@@ -28,7 +28,7 @@ impl Default for ClientOptions {
             name: concat!("roost-client/", env!("CARGO_PKG_VERSION")).to_owned(),
             window_records: 16_384,
             window_bytes: 64 * 1024 * 1024,
-            batch_bytes: 64 * 1024,
+            batch_bytes: 16 * 1024,
             connect_timeout: Duration::from_secs(5),
             reconnect_for: Duration::from_secs(10),
             response_timeout: Duration::from_secs(30),
