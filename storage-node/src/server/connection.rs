@@ -4,22 +4,28 @@ use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use log_format::ids::BlockNumber;
 use log_format::wire::{FRAME_HEADER_SIZE, FrameHeader, Kind, PROTOCOL_VERSION, Refusal, RequestId, reply};
 use node_io::{Monotonic, ReadHalf, Runtime, Stream, WriteHalf};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 use super::Server;
 use super::receive::{ReceiveBuffer, frame_limit};
 use super::replies::Replies;
 use crate::shard::Shard;
 
+/// Bytes of answers to reads that one connection may have unwritten, or one answer of the greatest size if that is more.
+const READ_ANSWERS_MAX: usize = 4 << 20;
+
 /// What a connection's tasks share.
 pub(crate) struct Connection {
     pub(crate) peer: SocketAddr,
     pub(crate) replies: Replies,
+    /// Bytes of answers to reads.
+    pub(crate) read_answers: Arc<Semaphore>,
     /// There may be something to write.
     wake: Rc<Notify>,
     /// Something was written.
@@ -83,6 +89,7 @@ pub(crate) fn start<R: Runtime>(server: Rc<Server<R>>, stream: R::Stream, hello:
     let connection = Rc::new(Connection {
         peer: stream.peer(),
         replies: Replies::default(),
+        read_answers: Arc::new(Semaphore::new(READ_ANSWERS_MAX.max(server.shard.options().op_size_max()))),
         wake: Rc::new(Notify::new()),
         room: Notify::new(),
         watched: Cell::new(BlockNumber(0)),

@@ -5,12 +5,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use log_format::ids::BlockNumber;
 use log_format::wire::reply::AppendAck;
 use log_format::wire::{ACKS_MAX, Encoder, Kind, Refusal, RequestId};
 use node_io::Runtime;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::shard::Shard;
 
@@ -31,11 +32,34 @@ enum Answer {
     Frame(Vec<u8>),
 }
 
-/// An answer to a read, encoded; its bytes count against the shard's budget until they are written.
+/// An answer to a read, encoded; its bytes count against the connection's and the shard's budget until they are written.
 struct ReadAnswer {
     head: Vec<u8>,
     payload: Vec<u8>,
-    _permit: Option<OwnedSemaphorePermit>,
+    _permit: Option<AnswerPermit>,
+}
+
+/// Bytes for the answer to a read. A connection's own come first: one whose peer does not read takes no more of the shard's than those.
+pub(crate) struct AnswerPermit {
+    connection: OwnedSemaphorePermit,
+    shard: OwnedSemaphorePermit,
+}
+
+impl AnswerPermit {
+    /// Waits for so many bytes. None if the server has ended.
+    pub(crate) async fn acquire(connection: &Arc<Semaphore>, shard: &Arc<Semaphore>, bytes: u32) -> Option<Self> {
+        let connection = connection.clone().acquire_many_owned(bytes).await.ok()?;
+        let shard = shard.clone().acquire_many_owned(bytes).await.ok()?;
+        Some(Self { connection, shard })
+    }
+
+    /// Gives back what is over so many bytes.
+    pub(crate) fn shrink(&mut self, bytes: usize) {
+        for permit in [&mut self.connection, &mut self.shard] {
+            let surplus = permit.num_permits().saturating_sub(bytes);
+            drop(permit.split(surplus));
+        }
+    }
 }
 
 /// The queue of a connection's answers.
@@ -77,7 +101,7 @@ impl Replies {
         &self,
         encode: impl FnOnce(&mut Encoder, &mut Vec<u8>),
         payload: Vec<u8>,
-        permit: Option<OwnedSemaphorePermit>,
+        permit: Option<AnswerPermit>,
     ) {
         let mut head = Vec::new();
         encode(&mut self.encoder.borrow_mut(), &mut head);
