@@ -103,9 +103,7 @@ fn wanted_shard(header: &FrameHeader, body: &[u8], shard_count: usize) -> Result
         return Err(Refusal::VersionMismatch { min: PROTOCOL_VERSION, max: PROTOCOL_VERSION });
     }
     match hello.shard {
-        Some(shard) if shard.0 as usize >= shard_count => {
-            Err(Refusal::BadRequest { why: format!("shard {shard} is wanted, but there are {shard_count}") })
-        }
+        Some(shard) if shard.0 as usize >= shard_count => Err(Refusal::WrongShard { shard: ShardIndex(shard_count as u32 - 1) }),
         shard => Ok(shard),
     }
 }
