@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use node_io::Runtime;
 
-use crate::roll::BlockRange;
-use crate::segment::Segment;
+use crate::roll::Unclosed;
 use crate::shard::Inner;
 
 /// How long to wait before the first and the last of the attempts to go on: each waits twice as long as the one before.
@@ -28,7 +27,7 @@ impl<R: Runtime> Inner<R> {
     }
 
     async fn move_on(self: Rc<Self>) {
-        let mut left: Vec<(Rc<Segment<R>>, BlockRange)> = Vec::new();
+        let mut without_blocks = Vec::new();
         let mut pause = FIRST_PAUSE;
         loop {
             while self.head.borrow().writes_out() > 0 {
@@ -37,7 +36,12 @@ impl<R: Runtime> Inner<R> {
             self.runtime.sleep(pause).await;
             pause = (pause * 2).min(LAST_PAUSE);
             let prepared = self.next_prepared().await;
-            left.push(self.enter(prepared));
+            let (segment, blocks) = self.enter(prepared);
+            if blocks.last >= blocks.first {
+                self.unclosed.borrow_mut().push(Unclosed { segment, blocks, cut: true });
+            } else {
+                without_blocks.push(segment);
+            }
             {
                 let mut head = self.head.borrow_mut();
                 head.rolling = true;
@@ -51,13 +55,12 @@ impl<R: Runtime> Inner<R> {
         let segment = self.head.borrow().open.id.0;
         tracing::info!(shard = self.options.shard.0, segment, "the shard has moved on and takes appends again");
         // Without a block of the log in it, a segment has nothing to close.
-        let (with_blocks, without): (Vec<_>, Vec<_>) = left.into_iter().partition(|(_, blocks)| blocks.last >= blocks.first);
-        for (segment, _) in without {
+        for segment in without_blocks {
             self.segments.borrow_mut().remove(&segment.id);
             if let Err(error) = self.runtime.remove(&segment.path).await {
                 tracing::warn!(path = %segment.path.display(), %error, "a failed segment could not be removed");
             }
         }
-        self.close_in_background(with_blocks, true);
+        self.close_in_background();
     }
 }

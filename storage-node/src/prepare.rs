@@ -122,17 +122,16 @@ impl<R: Runtime> Inner<R> {
 
     /// Waits until a preparation that has written so many bytes may go on.
     async fn pace_preparation(&self, written: u64) {
-        loop {
-            let now = self.runtime.monotonic();
-            let head = self.head.borrow();
-            // A quarter faster than the open segment fills, so that the stock is full again before the next one is needed.
-            let ahead = written > head.next_offset / 4 * 5;
-            if !ahead || self.preparer.ready_count() == 0 || head.draining || head.is_quiet(now, QUIET) {
-                return;
-            }
-            drop(head);
+        while self.preparation_runs_ahead(written) {
             self.runtime.sleep(PACE).await;
         }
+    }
+
+    fn preparation_runs_ahead(&self, written: u64) -> bool {
+        let head = self.head.borrow();
+        // A quarter faster than the open segment fills, so that the stock is full again before the next one is needed.
+        let ahead = written > head.next_offset / 4 * 5;
+        ahead && self.preparer.ready_count() > 0 && !head.draining && !head.is_quiet(self.runtime.monotonic(), QUIET)
     }
 
     /// When the shard ends, unless what is still to be finished needs a segment.

@@ -32,6 +32,14 @@ pub(crate) struct BlockRange {
     pub(crate) data_end: u64,
 }
 
+/// A segment that takes no more blocks and has no footer yet.
+pub(crate) struct Unclosed<R: Runtime> {
+    pub(crate) segment: Rc<Segment<R>>,
+    pub(crate) blocks: BlockRange,
+    /// Whether its file is cut behind the footer: it is not full, or not to be used again.
+    pub(crate) cut: bool,
+}
+
 impl<R: Runtime> Inner<R> {
     /// Moves the log to the next segment, unless that is under way.
     pub(crate) fn start_roll(self: &Rc<Self>) {
@@ -39,21 +47,20 @@ impl<R: Runtime> Inner<R> {
         if !already {
             let inner = self.clone();
             self.runtime.spawn_detached(Box::pin(async move {
-                if let Some(old) = inner.roll().await {
-                    inner.close_in_background(vec![old], false);
+                if inner.roll().await.is_some() {
+                    inner.close_in_background();
                 }
             }));
         }
     }
 
-    /// Finishes the open segment's blocks, opens the next segment and writes its checkpoint. Gives the segment left behind; none if the
-    /// shard failed meanwhile.
-    async fn roll(self: &Rc<Self>) -> Option<(Rc<Segment<R>>, BlockRange)> {
+    /// Finishes the open segment's blocks, opens the next segment and writes its checkpoint. None if the shard failed meanwhile.
+    async fn roll(self: &Rc<Self>) -> Option<()> {
         self.settle().await?;
         let prepared = self.next_prepared().await;
-        let old = self.enter(prepared);
-        self.write_checkpoint().await?;
-        Some(old)
+        let (segment, blocks) = self.enter(prepared);
+        self.unclosed.borrow_mut().push(Unclosed { segment, blocks, cut: false });
+        self.write_checkpoint().await
     }
 
     /// Waits until nothing is on its way to the device; none if the shard failed.
@@ -151,15 +158,14 @@ impl<R: Runtime> Inner<R> {
         (self.table.borrow().len() as u64 + 1) * ENTRY_BYTES <= self.options.segment_size / 4
     }
 
-    /// Closes segments one after the other, off the commit path.
-    pub(crate) fn close_in_background(self: &Rc<Self>, segments: Vec<(Rc<Segment<R>>, BlockRange)>, cut: bool) {
+    /// Closes the unclosed segments one after the other, off the commit path. The checkpoint of the open one is durable: before that, they
+    /// are what a restart would start from.
+    pub(crate) fn close_in_background(self: &Rc<Self>) {
         let inner = self.clone();
         self.closing.set(self.closing.get() + 1);
         self.runtime.spawn_detached(Box::pin(async move {
-            let again = inner.unclosed.take();
-            let segments = again.into_iter().chain(segments.into_iter().map(|(segment, blocks)| (segment, blocks, cut)));
-            for (segment, blocks, cut) in segments {
-                inner.close_and_report(segment, blocks, cut).await;
+            for segment in inner.unclosed.take() {
+                inner.close_and_report(segment).await;
             }
             inner.closing.set(inner.closing.get() - 1);
             inner.room.notify_waiters();
@@ -168,11 +174,11 @@ impl<R: Runtime> Inner<R> {
 
     /// Closes a segment. A failure is logged, and tried again with the next segment: until then recovery takes longer, and no segment
     /// behind this one can go.
-    pub(crate) async fn close_and_report(&self, segment: Rc<Segment<R>>, blocks: BlockRange, cut: bool) {
-        if let Err(error) = self.close_segment(&segment, blocks, cut).await {
+    pub(crate) async fn close_and_report(&self, unclosed: Unclosed<R>) {
+        if let Err(error) = self.close_segment(&unclosed.segment, unclosed.blocks, unclosed.cut).await {
             self.counters.borrow_mut().device_errors += 1;
-            tracing::warn!(shard = self.options.shard.0, segment = segment.id.0, %error, "the footer could not be written");
-            self.unclosed.borrow_mut().push((segment, blocks, cut));
+            tracing::warn!(shard = self.options.shard.0, segment = unclosed.segment.id.0, %error, "the footer could not be written");
+            self.unclosed.borrow_mut().push(unclosed);
         }
     }
 
@@ -291,8 +297,8 @@ enum Retire<R: Runtime> {
     Go(Rc<Segment<R>>),
 }
 
-/// Gives up the head's open segment when the shard ends: what to close, and how.
-pub(crate) fn last_range<R: Runtime>(head: &LogHead<R>) -> (Rc<Segment<R>>, BlockRange) {
-    let range = BlockRange { first: head.open.first_block, last: head.log_end(), data_end: head.log_end_offset() };
-    (head.open.clone(), range)
+/// The open segment, to be closed when the shard ends.
+pub(crate) fn last_unclosed<R: Runtime>(head: &LogHead<R>) -> Unclosed<R> {
+    let blocks = BlockRange { first: head.open.first_block, last: head.log_end(), data_end: head.log_end_offset() };
+    Unclosed { segment: head.open.clone(), blocks, cut: true }
 }

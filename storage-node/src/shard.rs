@@ -23,7 +23,7 @@ use crate::options::ShardOptions;
 use crate::prepare::{Preparer, prepare};
 use crate::read::{ReadBatch, ReadRequest};
 use crate::recovery::{Damage, RecoveryError, recover};
-use crate::roll::{BlockRange, last_range};
+use crate::roll::{Unclosed, last_unclosed};
 use crate::segment::Segment;
 use crate::status::{Counters, Phase, ShardStatus};
 use crate::tail_cache::TailCache;
@@ -52,8 +52,8 @@ pub(crate) struct Inner<R: Runtime> {
     pub(crate) retire: Notify,
     /// Footers being written.
     pub(crate) closing: Cell<usize>,
-    /// Segments whose footers could not be written, and whether their files are to be cut.
-    pub(crate) unclosed: RefCell<Vec<(Rc<Segment<R>>, BlockRange, bool)>>,
+    /// Segments whose footers are still to be written, or could not be.
+    pub(crate) unclosed: RefCell<Vec<Unclosed<R>>>,
     pub(crate) connections: Cell<u64>,
     pub(crate) receive_bytes: Cell<u64>,
     pub(crate) damage: Vec<Damage>,
@@ -123,11 +123,14 @@ impl<R: Runtime> Shard<R> {
             "the log is read back"
         );
         let shard = Self(inner);
-        shard.begin(recovered.unclosed).await;
+        for (segment, blocks) in recovered.unclosed {
+            shard.0.unclosed.borrow_mut().push(Unclosed { segment, blocks, cut: true });
+        }
+        shard.begin().await;
         Ok(shard)
     }
 
-    async fn begin(&self, unclosed: Vec<(Rc<Segment<R>>, BlockRange)>) {
+    async fn begin(&self) {
         let inner = &self.0;
         if let Some(damage) = inner.damage.first() {
             // A checkpoint now would pretend that nothing is missing.
@@ -141,7 +144,7 @@ impl<R: Runtime> Shard<R> {
             inner.runtime.spawn_detached(Box::pin(inner.clone().run_retirer()));
             if inner.write_checkpoint().await.is_some() {
                 // Only now: before the checkpoint is durable, the tail of an unclosed segment is what a restart would start from.
-                inner.close_in_background(unclosed, true);
+                inner.close_in_background();
             }
         }
     }
@@ -325,8 +328,8 @@ impl<R: Runtime> Shard<R> {
             inner.room.notified().await;
         }
         if inner.settle().await.is_some() && !inner.head.borrow().rolling {
-            let (segment, blocks) = last_range(&inner.head.borrow());
-            inner.close_and_report(segment, blocks, true).await;
+            let last = last_unclosed(&inner.head.borrow());
+            inner.close_and_report(last).await;
         }
         while inner.closing.get() > 0 {
             inner.room.notified().await;
