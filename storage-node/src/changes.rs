@@ -14,8 +14,9 @@ use log_format::wire::{Record, Refusal};
 use node_io::Runtime;
 use replicator::GroupError;
 
-use crate::commit::{LogHead, PendingChange};
+use crate::commit::LogHead;
 use crate::extents::{Extent, ExtentTable, GroupCell};
+use crate::pending::PendingChange;
 use crate::shard::Inner;
 
 /// An answer that may leave when its gate is durable.

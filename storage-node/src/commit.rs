@@ -11,14 +11,15 @@ use std::time::Duration;
 
 use log_format::PAGE_SIZE;
 use log_format::block::{BLOCK_HEADER_SIZE, BlockBuilder, BlockSeal, RUN_HEADER_SIZE, RunStart};
-use log_format::ids::{BlockNumber, DeliverAt, ExtentId, ExtentKind, ExtentNumber, Op, SegmentId, Seq, Timestamp};
+use log_format::ids::{BlockNumber, DeliverAt, ExtentKind, Op, SegmentId, Seq, Timestamp};
 use log_format::wire::{Record, Refusal};
 use node_io::{File, IoBuf, Monotonic, Runtime};
 use replicator::Replica;
 use tokio::sync::Notify;
 
-use crate::extents::{ExtentTable, GroupCell};
+use crate::extents::GroupCell;
 use crate::index::{RunEntry, SegmentIndex, footer_bound};
+use crate::pending::{Contents, PendingChange, PendingRun};
 use crate::segment::{DATA_START, Segment};
 use crate::shard::Inner;
 
@@ -27,57 +28,18 @@ pub(crate) fn page_align(bytes: usize) -> usize {
     bytes.next_multiple_of(PAGE_SIZE)
 }
 
-/// Records that a block adds to an extent, to be indexed when it is durable.
-struct PendingRun {
-    number: ExtentNumber,
-    id: ExtentId,
-    kind: ExtentKind,
-    first_seq: Seq,
-    count: u32,
-    /// Of the run header in the block.
-    offset: u32,
-    /// With its header.
-    length: u32,
-    last_op: Op,
-    payload_bytes: u64,
-}
-
-/// What else becomes true when a block is durable. It holds what is needed to take it back, should the block never be.
-pub(crate) enum PendingChange {
-    /// An extent is there.
-    Created { number: ExtentNumber, op: Op },
-    /// An extent takes no more records.
-    Sealed { number: ExtentNumber, op: Op },
-    /// Records of an extent are dead, up to and including a seq.
-    Trimmed { number: ExtentNumber, op: Op, to: Seq },
-    /// An extent is gone.
-    Deleted { number: ExtentNumber, op: Op },
-}
-
 /// The block that takes records now.
 struct OpenBlock<R: Runtime> {
-    number: BlockNumber,
+    contents: Contents,
     buffer: R::Buf,
-    capacity: usize,
     builder: BlockBuilder,
-    runs: Vec<PendingRun>,
-    changes: Vec<PendingChange>,
-    watchers: Vec<Rc<Notify>>,
-    append_time: Timestamp,
-    opened_at: Monotonic,
 }
 
 /// A block on its way to the device, or there already but behind one that is not.
 struct InFlight<R: Runtime> {
-    number: BlockNumber,
+    contents: Contents,
     offset: u64,
     length: usize,
-    capacity: usize,
-    runs: Vec<PendingRun>,
-    changes: Vec<PendingChange>,
-    watchers: Vec<Rc<Notify>>,
-    append_time: Timestamp,
-    opened_at: Monotonic,
     /// Its buffer, once it is on the device.
     written: Option<R::Buf>,
 }
@@ -192,7 +154,7 @@ impl<R: Runtime> LogHead<R> {
     /// The newest block that holds anything: what an answer waits for that rests on all changes so far.
     pub(crate) fn newest(&self) -> BlockNumber {
         let newest = match &self.current {
-            Some(block) if !block.builder.is_empty() => block.number,
+            Some(block) if !block.builder.is_empty() => block.contents.number,
             // The open block holds nothing yet, or there is none: the one before it is the newest.
             _ => self.last_submitted(),
         };
@@ -239,7 +201,7 @@ impl<R: Runtime> LogHead<R> {
     fn give_up_empty_block(&mut self) {
         if let Some(block) = self.current.take() {
             assert!(block.builder.is_empty(), "only an empty block is given up");
-            self.next_number = block.number;
+            self.next_number = block.contents.number;
         }
     }
 
@@ -252,12 +214,12 @@ impl<R: Runtime> LogHead<R> {
             watcher.notify_one();
             return;
         }
-        let current = self.current.as_mut().filter(|block| block.number == gate).map(|block| &mut block.watchers);
-        let watchers = current.or_else(|| {
+        let current = self.current.as_mut().map(|block| &mut block.contents).filter(|contents| contents.number == gate);
+        let contents = current.or_else(|| {
             let place = usize::try_from(gate.0 - self.durable.0 - 1).ok()?;
-            self.in_flight.get_mut(place).map(|block| &mut block.watchers)
+            self.in_flight.get_mut(place).map(|block| &mut block.contents)
         });
-        watchers.expect("a block that is not durable is open or in flight").push(watcher.clone());
+        contents.expect("a block that is not durable is open or in flight").watchers.push(watcher.clone());
     }
 
     /// Whether the open segment has room for `bytes` of blocks more, with an index of `runs` runs more.
@@ -267,7 +229,7 @@ impl<R: Runtime> LogHead<R> {
 
     /// The append time of what enters the open block.
     pub(crate) fn append_time(&self) -> Timestamp {
-        self.current.as_ref().expect("room was reserved").append_time
+        self.current.as_ref().expect("room was reserved").contents.append_time
     }
 
     /// Puts the records of one op, or of an op's part, into the open block: behind the last run where that can be, else as runs of their own. Gives their payload bytes.
@@ -289,7 +251,7 @@ impl<R: Runtime> LogHead<R> {
                 let start = RunStart { first_seq: Seq(start.first_seq.0 + index as u64), ..*start };
                 let offset = block.builder.begin_run(buffer, &start);
                 self.run_count += 1;
-                block.runs.push(PendingRun {
+                block.contents.runs.push(PendingRun {
                     number: start.extent_number,
                     id: start.extent,
                     kind,
@@ -303,7 +265,7 @@ impl<R: Runtime> LogHead<R> {
                 needs_run = false;
             }
             block.builder.push_record(buffer, record.payload, record.checksum, record.deliver_at, end_of_op && index == last);
-            let run = block.runs.last_mut().expect("a run was begun");
+            let run = block.contents.runs.last_mut().expect("a run was begun");
             run.count += 1;
             run.length += record_header + record.payload.len() as u32;
             run.payload_bytes += record.payload.len() as u64;
@@ -323,7 +285,7 @@ impl<R: Runtime> LogHead<R> {
 
     /// A change becomes true when the open block is durable.
     pub(crate) fn put_pending(&mut self, change: PendingChange) {
-        self.current.as_mut().expect("room was reserved").changes.push(change);
+        self.current.as_mut().expect("room was reserved").contents.changes.push(change);
     }
 }
 
@@ -363,7 +325,7 @@ impl<R: Runtime> Inner<R> {
         }
         if let Some(block) = &head.current {
             let used = block.builder.used() + space;
-            let fits = used <= block.capacity && head.segment_holds(page_align(used), runs, options.segment_size);
+            let fits = used <= block.contents.capacity && head.segment_holds(page_align(used), runs, options.segment_size);
             if fits {
                 return Room::Ready;
             }
@@ -386,17 +348,8 @@ impl<R: Runtime> Inner<R> {
         head.last_append_time = append_time;
         let mut builder = head.builders.pop().unwrap_or_default();
         builder.reset();
-        head.current = Some(OpenBlock {
-            number: head.next_number,
-            buffer: head.open.file.allocate(capacity),
-            capacity,
-            builder,
-            runs: Vec::new(),
-            changes: Vec::new(),
-            watchers: Vec::new(),
-            append_time,
-            opened_at: self.runtime.monotonic(),
-        });
+        let contents = Contents::new(head.next_number, capacity, append_time, self.runtime.monotonic());
+        head.current = Some(OpenBlock { contents, buffer: head.open.file.allocate(capacity), builder });
         head.next_number = head.next_number.next();
     }
 
@@ -444,7 +397,7 @@ impl<R: Runtime> Inner<R> {
         let seal = BlockSeal {
             segment: head.open.id,
             log_id: head.open.identity.log_id,
-            number: block.number,
+            number: block.contents.number,
             committed: head.log_end,
             checkpoint,
         };
@@ -455,20 +408,9 @@ impl<R: Runtime> Inner<R> {
         if head.builders.len() < SPARE_BUILDERS {
             head.builders.push(block.builder);
         }
-        head.in_flight.push_back(InFlight {
-            number: block.number,
-            offset,
-            length,
-            capacity: block.capacity,
-            runs: block.runs,
-            changes: block.changes,
-            watchers: block.watchers,
-            append_time: block.append_time,
-            opened_at: block.opened_at,
-            written: None,
-        });
+        let (inner, file, number, buffer) = (self.clone(), head.open.file.clone(), seal.number, block.buffer);
+        head.in_flight.push_back(InFlight { contents: block.contents, offset, length, written: None });
         head.writes_out += 1;
-        let (inner, file, number, buffer) = (self.clone(), head.open.file.clone(), block.number, block.buffer);
         self.runtime.spawn_detached(Box::pin(async move {
             let started = inner.runtime.monotonic();
             let (result, buffer) = file.write_at(buffer, length, offset).await;
@@ -491,12 +433,13 @@ impl<R: Runtime> Inner<R> {
             return;
         }
         self.counters.borrow_mut().device_write_ns.observe(took_ns);
-        let place = head.in_flight.iter().position(|block| block.number == number).expect("it was in flight");
+        let place = head.in_flight.iter().position(|block| block.contents.number == number).expect("it was in flight");
         head.in_flight[place].written = Some(buffer);
         while head.in_flight.front().is_some_and(|block| block.written.is_some()) {
             let block = head.in_flight.pop_front().expect("there is a front");
-            assert_eq!(block.number, head.durable.next(), "blocks become durable in order");
-            (head.durable, head.log_end) = (block.number, block.number);
+            let number = block.contents.number;
+            assert_eq!(number, head.durable.next(), "blocks become durable in order");
+            (head.durable, head.log_end) = (number, number);
             head.log_end_segment = head.open.id;
             head.log_end_offset = block.offset + block.length as u64;
             let segment = head.open.clone();
@@ -514,16 +457,17 @@ impl<R: Runtime> Inner<R> {
         let mut table = self.table.borrow_mut();
         let mut index = segment.index.borrow_mut();
         let SegmentIndex::Memory(memory) = &mut *index else { panic!("the open segment's index is in memory") };
+        let contents = block.contents;
         let buffer = block.written.expect("only blocks on the device become durable");
         let mut counters = self.counters.borrow_mut();
-        for run in &block.runs {
+        for run in &contents.runs {
             counters.records_appended += u64::from(run.count);
             counters.payload_bytes_appended += run.payload_bytes;
             // An extent whose deletion is durable is gone; none of its records can come behind that.
             let Some(extent) = table.get_mut_even_deleting(run.number) else { continue };
             let entry = RunEntry {
                 first_seq: run.first_seq,
-                append_time: block.append_time,
+                append_time: contents.append_time,
                 offset: block.offset + u64::from(run.offset),
                 length: run.length,
                 count: run.count,
@@ -537,7 +481,7 @@ impl<R: Runtime> Inner<R> {
             extent.announce();
         }
         let mut dead = Vec::new();
-        for change in block.changes {
+        for change in contents.changes {
             match change {
                 PendingChange::Created { number, op } | PendingChange::Sealed { number, op } => {
                     if let Some(extent) = table.get_mut_even_deleting(number) {
@@ -564,10 +508,10 @@ impl<R: Runtime> Inner<R> {
         counters.blocks_written += 1;
         counters.block_bytes_written += block.length as u64;
         counters.block_size_bytes.observe(block.length as u64);
-        counters.commit_ns.observe(self.runtime.monotonic().since(block.opened_at).as_nanos() as u64);
+        counters.commit_ns.observe(self.runtime.monotonic().since(contents.opened_at).as_nanos() as u64);
         drop((index, counters, table));
-        self.tail.borrow_mut().insert(segment.id, block.offset, buffer, block.capacity);
-        for watcher in block.watchers {
+        self.tail.borrow_mut().insert(segment.id, block.offset, buffer, contents.capacity);
+        for watcher in contents.watchers {
             watcher.notify_one();
         }
         self.release(&dead);
@@ -602,12 +546,10 @@ impl<R: Runtime> Inner<R> {
         let mut watchers = Vec::new();
         let mut table = self.table.borrow_mut();
         if let Some(block) = head.current.take() {
-            take_back(&mut table, block.runs, block.changes);
-            watchers.extend(block.watchers);
+            watchers.extend(block.contents.take_back(&mut table));
         }
         while let Some(block) = head.in_flight.pop_back() {
-            take_back(&mut table, block.runs, block.changes);
-            watchers.extend(block.watchers);
+            watchers.extend(block.contents.take_back(&mut table));
         }
         let (log_end, last) = (head.log_end, BlockNumber(head.next_number.0 - 1));
         if last > log_end {
@@ -625,33 +567,6 @@ impl<R: Runtime> Inner<R> {
         self.start_moving_on();
         watchers.iter().for_each(|watcher| watcher.notify_one());
         self.room.notify_waiters();
-    }
-}
-
-/// Takes back what a block would have changed.
-fn take_back(table: &mut ExtentTable, runs: Vec<PendingRun>, changes: Vec<PendingChange>) {
-    for change in changes.into_iter().rev() {
-        match change {
-            PendingChange::Created { number, .. } => drop(table.remove(number)),
-            PendingChange::Sealed { number, .. } => {
-                if let Some(extent) = table.get_mut(number) {
-                    extent.sealed = false;
-                }
-            }
-            PendingChange::Trimmed { number, .. } => {
-                if let Some(extent) = table.get_mut(number) {
-                    extent.floor = extent.committed_floor;
-                }
-            }
-            PendingChange::Deleted { number, .. } => table.undo_delete(number),
-        }
-    }
-    for run in runs {
-        if let Some(extent) = table.get_mut(run.number) {
-            extent.last_seq = extent.committed_seq;
-            extent.record_count -= u64::from(run.count);
-            extent.payload_bytes -= run.payload_bytes;
-        }
     }
 }
 

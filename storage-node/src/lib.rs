@@ -11,6 +11,7 @@ mod index;
 mod inventory;
 mod moving_on;
 mod options;
+mod pending;
 mod prepare;
 mod read;
 mod recovery;
