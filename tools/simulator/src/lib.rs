@@ -16,6 +16,7 @@
 mod client;
 mod coverage;
 mod life;
+mod look;
 mod model;
 mod panics;
 mod payload;

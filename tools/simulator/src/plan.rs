@@ -180,9 +180,11 @@ impl Plan {
 
     /// What may go wrong in one life of the node while it works.
     pub(crate) fn faults(&self, rng: &mut ChaCha8Rng) -> Faults {
-        let mut faults = Faults::default();
-        faults.torn_write = [0.0, 0.5, 0.9][rng.random_range(0..3usize)];
-        faults.lost_names = [0.0, 0.5, 0.9][rng.random_range(0..3usize)];
+        let mut faults = Faults {
+            torn_write: [0.0, 0.5, 0.9][rng.random_range(0..3usize)],
+            lost_names: [0.0, 0.5, 0.9][rng.random_range(0..3usize)],
+            ..Faults::default()
+        };
         if self.scenario == Scenario::Faults {
             for _ in 0..rng.random_range(0..=2) {
                 let chance = [0.002, 0.02, 0.2][rng.random_range(0..3usize)];
