@@ -42,9 +42,10 @@ impl Failure {
 
     pub(crate) fn of_client(what: impl Into<String>, error: ClientError) -> Self {
         let hint = hint(&error);
-        // The words "cannot connect to" say what was tried already.
+        // What was tried is said already, and with which node.
         let why = match &error {
             ClientError::Connect { source, .. } => source.to_string(),
+            ClientError::Protocol { why, .. } => format!("the node broke the protocol: {why}"),
             error => error.to_string(),
         };
         Self { hint: hint.map(str::to_owned), ..Self::new(what, why) }
