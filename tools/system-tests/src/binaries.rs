@@ -16,7 +16,12 @@ static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
 /// # Panics
 /// If it can't be built.
 pub fn binary(name: &str) -> PathBuf {
-    DIRECTORY.get_or_init(prepare).join(name)
+    prepared().join(name)
+}
+
+/// The directory of the programs, which are current from then on.
+pub(crate) fn prepared() -> &'static Path {
+    DIRECTORY.get_or_init(prepare)
 }
 
 /// The daemon.

@@ -1,5 +1,6 @@
 //! Bounds a test in time. A test that hangs would otherwise leave its node running and its files behind.
 
+use crate::binaries;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::path::{Path, PathBuf};
@@ -46,8 +47,12 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Bounds `test` to so many seconds.
+    /// Bounds `test` to so many seconds, from when the programs under test are built.
+    ///
+    /// # Panics
+    /// If they can't be built.
     pub fn seconds(test: &'static str, seconds: u64) -> Self {
+        binaries::prepared();
         let (sender, receiver) = channel();
         std::thread::spawn(move || {
             if receiver.recv_timeout(Duration::from_secs(seconds)) == Err(RecvTimeoutError::Timeout) {
