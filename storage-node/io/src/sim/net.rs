@@ -227,6 +227,10 @@ impl Core {
         } else {
             self.reset_peer(id, end);
         }
+        // A later crash of the node does not close it again, and with it the end of the peer.
+        if let Some(connection) = self.network.connections.get_mut(&id) {
+            connection.owners[end] = None;
+        }
         self.forget_end(id);
     }
 
