@@ -276,9 +276,10 @@ impl<R: Runtime> Shard<R> {
             state: if extent.sealed { ExtentState::Sealed } else { ExtentState::Open },
             epoch: progress.epoch(),
             first_seq: extent.floor.next(),
-            last_seq: extent.committed_seq,
+            // All of this is true when the answer's gate is durable: a sealed extent is not described with an end that grows meanwhile.
+            last_seq: extent.last_seq,
             committed_op: progress.committed(),
-            records: extent.committed_seq.0.saturating_sub(extent.floor.0),
+            records: extent.last_seq.0 - extent.floor.0,
             payload_bytes: extent.payload_bytes,
         }
     }
@@ -366,7 +367,7 @@ impl<R: Runtime> Shard<R> {
             extents_open: table.len() as u64 - sealed,
             extents_sealed: sealed,
             records_live: table.iter().map(|extent| extent.committed_seq.0.saturating_sub(extent.floor.0)).sum(),
-            payload_bytes_live: table.iter().map(|extent| extent.payload_bytes).sum(),
+            payload_bytes_held: table.iter().map(|extent| extent.payload_bytes).sum(),
             connections: inner.connections.get(),
             receive_buffer_bytes: inner.receive_bytes.get(),
             tail_cache_bytes: inner.tail.borrow().bytes() as u64,
