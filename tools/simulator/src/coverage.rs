@@ -54,8 +54,22 @@ const MUST_BE_REACHED: &[&str] = &[
     "seq at time",
     "shard failed",
     "space given back",
+    "moved on",
     "trim acked",
     "waited for an append",
+    "wire: append acked",
+    "wire: audit",
+    "wire: commit acked",
+    "wire: half a frame sent",
+    "wire: in doubt, done",
+    "wire: in doubt, not done",
+    "wire: read",
+    "wire: refused with SeqMismatch",
+    "wire: refused with TooLarge",
+    "wire: refused with BadChecksum",
+    "wire: sealed",
+    "wire: stop in a drain",
+    "wire: stop under load",
 ];
 
 /// Counters by name.

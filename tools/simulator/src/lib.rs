@@ -22,6 +22,7 @@ mod panics;
 mod payload;
 mod plan;
 mod reader;
+mod wire;
 mod world;
 
 pub use coverage::Coverage;
@@ -42,7 +43,10 @@ pub struct Outcome {
 /// The first thing that must not be: a check that failed or a panic of the engine, with its place.
 pub fn run_seed(scenario: Scenario, seed: u64) -> Result<Outcome, String> {
     panics::catch(scenario, seed, || {
-        let (coverage, trace) = life::Run::new(scenario, seed).run();
+        let (coverage, trace) = match scenario {
+            Scenario::Wire => wire::Run::new(seed).run(),
+            _ => life::Run::new(scenario, seed).run(),
+        };
         Outcome { coverage, trace }
     })
 }

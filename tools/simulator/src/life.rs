@@ -44,13 +44,15 @@ pub(crate) struct Run {
     world: Rc<World>,
     rng: ChaCha8Rng,
     seed: u64,
+    /// The process died after its device had failed: what is read now may be in a cache alone.
+    in_cache: bool,
 }
 
 impl Run {
     pub(crate) fn new(scenario: Scenario, seed: u64) -> Self {
         let sim = Sim::new(seed ^ (scenario as u64) << 56);
         sim.set_limits(Limits { turns: 5_000_000, time: Duration::from_secs(24 * 3600) });
-        Self { sim, world: Rc::new(World::new(Plan::new(scenario, seed))), rng: rng(seed, 1), seed }
+        Self { sim, world: Rc::new(World::new(Plan::new(scenario, seed))), rng: rng(seed, 1), seed, in_cache: false }
     }
 
     /// Runs all lives and the last checks. Gives the counters and the hash of all that happened.
@@ -125,7 +127,7 @@ impl Run {
             }
         }
         let what = match end {
-            _ if life.failed(&shard) => "crash after the shard failed",
+            _ if life.has_failed.get() => "crash after the shard failed",
             End::Soon(_) => "crash under load",
             End::AtRoll(_) => "crash at a roll",
             End::InDrain(..) => "crash in a drain",
@@ -136,6 +138,9 @@ impl Run {
 
     fn end(&mut self) -> End {
         let rng = &mut self.rng;
+        if std::mem::take(&mut self.in_cache) && rng.random_bool(0.7) {
+            return End::Soon(Duration::from_micros(rng.random_range(0..=3_000)));
+        }
         let micros = |rng: &mut ChaCha8Rng, most| Duration::from_micros(rng.random_range(0..=most));
         match rng.random_range(0..10) {
             0 | 1 => End::Soon(micros(rng, 4_000)),
@@ -211,8 +216,10 @@ impl Run {
         if self.sim.reached(NODE, node_io::sim::FaultKind::NoSpace) > 0 {
             self.world.count("disk full");
         }
+        let failed = life.has_failed.get();
         drop(shard);
-        if self.rng.random_bool(0.25) {
+        if self.rng.random_bool(if failed { 0.7 } else { 0.25 }) {
+            self.in_cache = failed;
             self.sim.kill(NODE);
         } else {
             self.sim.crash(NODE);
@@ -282,12 +289,6 @@ impl Run {
         let expected = status.segments + status.segments_prepared + spares as u64;
         assert!(names <= expected, "{names} files are there, {expected} are accounted for");
         self.world.count("space given back");
-    }
-}
-
-impl Life {
-    fn failed(&self, shard: &Shard) -> bool {
-        matches!(shard.decided(log_format::ids::BlockNumber(u64::MAX)), Some(Err(_)))
     }
 }
 

@@ -24,7 +24,7 @@ struct Options {
     /// Run each seed twice: the same must happen
     #[arg(long)]
     trace_check: bool,
-    /// Run this scenario alone: crash, commit, faults, tail or recycle
+    /// Run this scenario alone: crash, commit, faults, tail, recycle or wire
     #[arg(long, value_parser = scenario)]
     scenario: Option<Scenario>,
     /// Threads

@@ -190,6 +190,8 @@ pub(crate) struct Model {
     deleted: BTreeMap<ExtentId, BlockNumber>,
     /// The last block that an answer rested on.
     answered: BlockNumber,
+    /// Ops whose blocks failed, after which the shard went on: gone, unless it stops before anything is behind them.
+    lost: VecDeque<ModelOp>,
     /// The shard has failed: nothing behind this block will be seen before a restart.
     frozen: Option<BlockNumber>,
     incarnations: u64,
@@ -226,6 +228,8 @@ impl Model {
                 self.deleted.insert(*extent, op.gate);
             }
         }
+        // The segment that the shard went on in begins with a checkpoint, which is durable now: they can't come back.
+        self.lost.clear();
         self.newest.apply(&op);
         self.pending.push_back(op);
     }
@@ -269,7 +273,8 @@ impl Model {
         if !had_failed && !self.pending.iter().any(|op| is_lost(op.gate)) {
             return false;
         }
-        self.pending.retain(|op| !is_lost(op.gate));
+        let (lost, pending) = self.pending.drain(..).partition(|op| is_lost(op.gate));
+        (self.lost, self.pending) = (lost, pending);
         self.newest = self.base.clone();
         self.pending.iter().for_each(|op| self.newest.apply(op));
         self.deleted.retain(|_, gate| !is_lost(*gate));
@@ -283,6 +288,9 @@ impl Model {
 
     /// The node crashed. Its last block with all before it on the device was `durable`, as far as it had told.
     pub(crate) fn crashed(&mut self, durable: BlockNumber) {
+        if self.lost.back().is_some_and(|op| op.gate < durable) {
+            self.lost.clear();
+        }
         self.answered(durable);
     }
 
@@ -291,7 +299,7 @@ impl Model {
         let mut state = self.base.clone();
         let mut differences = Vec::new();
         let mut found = None;
-        let ops: Vec<ModelOp> = std::mem::take(&mut self.pending).into();
+        let ops: Vec<ModelOp> = self.lost.drain(..).chain(self.pending.drain(..)).collect();
         for count in 0..=ops.len() {
             let between_blocks = count == 0 || ops.get(count).is_none_or(|next| next.gate > ops[count - 1].gate);
             if between_blocks {

@@ -21,11 +21,13 @@ pub enum Scenario {
     Tail,
     /// Short-lived extents: their space must come back.
     Recycle,
+    /// Clients that speak the protocol, over a network that breaks.
+    Wire,
 }
 
 impl Scenario {
     /// All of them.
-    pub const ALL: [Scenario; 5] = [Self::Crash, Self::Commit, Self::Faults, Self::Tail, Self::Recycle];
+    pub const ALL: [Scenario; 6] = [Self::Crash, Self::Commit, Self::Faults, Self::Tail, Self::Recycle, Self::Wire];
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
@@ -35,6 +37,7 @@ impl Scenario {
             Self::Faults => "faults",
             Self::Tail => "tail",
             Self::Recycle => "recycle",
+            Self::Wire => "wire",
         }
     }
 
@@ -169,6 +172,17 @@ impl Plan {
                 self.payload = (self.options.segment_size as u32 / 40).min(self.options.record_size_max as u32);
                 self.steps = rng.random_range(60..=150);
             }
+            Scenario::Wire => {
+                self.options.connection_in_flight = rng.random_range(1..=64);
+                self.options.receive_budget_bytes = if rng.random_bool(0.5) { 0 } else { 1 << 20 };
+                self.groups = rng.random_range(1..=3);
+                self.window = rng.random_range(1..=32);
+                self.options.record_size_max = self.options.record_size_max.max(100);
+                self.batch = self.batch.min(10);
+                // A commit of four full batches is not too large.
+                let op = self.options.op_size_max() as u32;
+                self.payload = self.payload.min(op / 50).min(self.options.record_size_max as u32 / 2);
+            }
         }
     }
 
@@ -185,12 +199,18 @@ impl Plan {
             lost_names: [0.0, 0.5, 0.9][rng.random_range(0..3usize)],
             ..Faults::default()
         };
+        if self.scenario == Scenario::Wire && rng.random_bool(0.2) {
+            faults.write_error = 0.004;
+        }
         if self.scenario == Scenario::Faults {
+            // The most dangerous of all: some of what fails can be read all the same.
+            if rng.random_bool(0.3) {
+                faults.write_error = [0.002, 0.01, 0.05][rng.random_range(0..3usize)];
+            }
             for _ in 0..rng.random_range(0..=2) {
                 let chance = [0.002, 0.02, 0.2][rng.random_range(0..3usize)];
                 match rng.random_range(0..6) {
-                    0 => faults.write_error = chance / 4.0,
-                    1 => faults.short_write = chance,
+                    0 | 1 => faults.short_write = chance,
                     2 => faults.sync_error = chance * 2.0,
                     3 => faults.read_error = chance,
                     4 => faults.name_error = chance,

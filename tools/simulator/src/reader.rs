@@ -89,7 +89,7 @@ pub(crate) async fn read(life: &Life, shard: &Shard, request: &ReadRequest, wait
         }
     }
     assert!(
-        batch.committed.0 >= before.committed && batch.committed.0 <= now.committed,
+        batch.committed.0 >= before.committed && batch.committed.0 <= now.committed.max(now.floor),
         "{id}: committed_seq is {}",
         batch.committed
     );
@@ -112,9 +112,13 @@ struct Before {
 
 impl Before {
     fn of(life: &Life, shard: &Shard, id: ExtentId) -> Self {
-        let committed = shard.describe(id).map_or(0, |info| info.value.last_seq.0);
         let model = life.world.model.borrow();
         let extent = model.newest().extent(id);
+        let committed = extent.map_or(0, |extent| {
+            let mut newest_first = extent.records.iter().rev();
+            let last = newest_first.find(|(_, record)| matches!(shard.decided(record.gate), Some(Ok(()))));
+            last.map_or(0, |(seq, _)| *seq)
+        });
         Self { incarnation: extent.map(|extent| extent.incarnation), floor: extent.map_or(0, |extent| extent.floor), committed }
     }
 }
