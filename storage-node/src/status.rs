@@ -165,8 +165,8 @@ pub struct ShardStatus {
     pub extents_sealed: u64,
     /// Records readable.
     pub records_live: u64,
-    /// Payload bytes readable.
-    pub payload_bytes_live: u64,
+    /// Payload bytes appended to the extents that are there, trimmed ones among them.
+    pub payload_bytes_held: u64,
     /// Connections that this shard owns.
     pub connections: u64,
     /// Bytes in receive buffers.

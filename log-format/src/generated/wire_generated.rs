@@ -4739,6 +4739,7 @@ impl<'a> ExtentInfo<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(ExtentInfo::VT_RECORDS, Some(0)).unwrap()}
   }
+  /// Of all records ever appended, trimmed ones among them.
   #[inline]
   pub fn payload_bytes(&self) -> u64 {
     // Safety:

@@ -205,7 +205,7 @@ pub struct ExtentInfo {
     pub committed_op: Op,
     /// Records that can be read.
     pub records: u64,
-    /// Their bytes.
+    /// Payload bytes ever appended, those of trimmed records among them.
     pub payload_bytes: u64,
 }
 

@@ -246,7 +246,7 @@ fn recovering(shard: ShardIndex) -> ShardStatus {
         extents_open: 0,
         extents_sealed: 0,
         records_live: 0,
-        payload_bytes_live: 0,
+        payload_bytes_held: 0,
         connections: 0,
         receive_buffer_bytes: 0,
         tail_cache_bytes: 0,

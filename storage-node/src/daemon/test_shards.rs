@@ -62,7 +62,7 @@ pub(crate) fn report(shard: u32, phase: Phase) -> ShardStatus {
         extents_open: 17,
         extents_sealed: 18,
         records_live: 19,
-        payload_bytes_live: 20,
+        payload_bytes_held: 20,
         connections: 21,
         receive_buffer_bytes: 22,
         tail_cache_bytes: 23,
