@@ -116,6 +116,9 @@ pub(crate) async fn recover<R: Runtime>(runtime: &R, dir: &Path, options: &Shard
         return Err(RecoveryError::NoCheckpoint { dir: dir.to_owned(), segment: newest.id });
     };
     recovered.table = checkpoint.table;
+    // The wall clock may have been stepped back since: append times do not follow it.
+    let last_times = recovered.table.iter().map(|extent| extent.last_append_time);
+    recovered.last_append_time = last_times.max().unwrap_or_default();
     let from = checkpoint.place;
     for (place, segment) in found.iter().enumerate() {
         // What a later segment begins with tells where this one ended, and that all of it was durable.
