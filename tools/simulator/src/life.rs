@@ -25,6 +25,11 @@ const LIFE_MAX: Duration = Duration::from_secs(600);
 /// Segments that a shard without any record may still hold: the open one, those that wait for the next checkpoint or its readers.
 const EMPTY_SEGMENTS_MAX: u64 = 3;
 
+/// Tasks of a shard that live as long as it does: the committer, the preparer, the retirer.
+const SHARD_TASKS: usize = 3;
+/// The greatest step of the wall clock.
+const CLOCK_STEP_NANOS: i64 = 3_600_000_000_000;
+
 /// How a life ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
@@ -91,6 +96,9 @@ impl Run {
         let faults = self.world.plan.faults(&mut self.rng);
         let end = self.end();
         let quiet = self.rng.random_bool(0.3);
+        if number > 0 && self.rng.random_bool(0.3) {
+            self.sim.step_clock(NODE, self.rng.random_range(-CLOCK_STEP_NANOS..=CLOCK_STEP_NANOS));
+        }
         let life = self.start(faults);
         if let End::Soon(within) = end {
             self.sim.run_for(within);
@@ -241,6 +249,8 @@ impl Run {
             assert_eq!(behind, 0, "reader {index} is {behind} records behind, at {:?}", position.borrow());
         }
         self.settled(&shard);
+        let (tasks, expected) = (self.sim.task_count(NODE), SHARD_TASKS + self.world.readers.len());
+        assert!(tasks <= expected, "{tasks} tasks are left where nothing is under way, {expected} are accounted for");
         if matches!(self.world.plan.scenario, Scenario::Recycle | Scenario::Faults) {
             self.delete_all(&life, &shard);
         }

@@ -280,6 +280,10 @@ impl Core {
     pub(super) fn task_count(&self) -> usize {
         self.tasks.len()
     }
+
+    pub(super) fn tasks_of(&self, node: u32) -> usize {
+        self.tasks.values().filter(|task| task.owner.node == node).count()
+    }
 }
 
 /// A hash over all that happened, to compare two runs by.

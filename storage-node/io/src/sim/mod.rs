@@ -307,6 +307,11 @@ impl Sim {
         self.with_machine(node, |machine| machine.disk.names.list(path).unwrap_or_default())
     }
 
+    /// Tasks of a node that have not ended.
+    pub fn task_count(&self, node: u32) -> usize {
+        self.core.borrow().tasks_of(node)
+    }
+
     /// Virtual time since the start.
     pub fn elapsed(&self) -> Duration {
         Duration::from_nanos(self.core.borrow().now)
