@@ -47,13 +47,25 @@ fn prepare() -> PathBuf {
     directory
 }
 
-/// Whether a program is there and as new as all that it was made of, which cargo lists beside it.
+/// The sources of the programs, from the workspace's root.
+const SOURCES: [&str; 6] =
+    ["log-format/src", "replicator/src", "storage-node/src", "storage-node/io/src", "client/src", "tools/roostctl/src"];
+
+/// Whether a program is there and as new as all that it is made of. Cargo's own list of that is not there after `cargo test`.
 fn is_current(program: &Path) -> bool {
-    let modified = |path: &Path| -> Option<SystemTime> { fs::metadata(path).ok()?.modified().ok() };
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the package lies two below the root");
     let Some(built) = modified(program) else { return false };
-    let Ok(list) = fs::read_to_string(program.with_extension("d")) else { return false };
-    let sources = list.split_once(": ").map_or("", |(_, sources)| sources).replace("\\ ", "\0");
-    sources.split_whitespace().all(|source| modified(Path::new(&source.replace('\0', " "))).is_some_and(|time| time <= built))
+    SOURCES.iter().all(|sources| newest(&root.join(sources)).is_some_and(|changed| changed <= built))
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    fs::metadata(path).ok()?.modified().ok()
+}
+
+/// When the newest file in a directory, or below it, was changed.
+fn newest(directory: &Path) -> Option<SystemTime> {
+    let entries = fs::read_dir(directory).ok()?.filter_map(Result::ok).map(|entry| entry.path());
+    entries.filter_map(|path| if path.is_dir() { newest(&path) } else { modified(&path) }).max()
 }
 
 fn build(directory: &Path) {
