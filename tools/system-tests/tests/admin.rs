@@ -76,7 +76,10 @@ async fn the_figures_of_a_live_node_are_those_of_its_load() {
     assert_eq!(figure("roost_blocks_in_flight", &[]), 0);
     let (blocks, written) = (figure("roost_blocks_written_total", &[]), figure("roost_block_written_bytes_total", &[]));
     assert!(blocks > 6 && written > bytes && written % 4096 == 0 && written >= blocks * 4096, "{blocks} blocks, {written} bytes");
-    assert!(figure("roost_segments_closed_total", &[]) >= 1, "{written} bytes in segments of 1 MiB");
+    // 1.7 MiB in segments of 1 MiB: one is closed, off the commit path, in its own time; the test's bound is the limit.
+    while figure("roost_segments_closed_total", &[]) == 0 {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
     assert_eq!(figure("roost_device_write_seconds_count", &[]), blocks);
     assert_eq!(figure("roost_block_size_bytes_sum", &[]), written);
     assert!(node.metric("roost_commit_seconds_sum", &[]) > 0.0);
