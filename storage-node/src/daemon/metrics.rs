@@ -43,7 +43,9 @@ const GAUGES: &[(&str, &str, Figure)] = &[
     ("roost_durable_block", "The number of the last block on the device with all before it.", |s| s.durable_block.0),
     ("roost_blocks_in_flight", "Blocks on their way to the device.", |s| s.blocks_in_flight),
     ("roost_records_live", "Records that can be read.", |s| s.records_live),
-    ("roost_payload_held_bytes", "Payload bytes appended to the extents that are there, trimmed ones among them.", |s| s.payload_bytes_held),
+    ("roost_payload_held_bytes", "Payload bytes appended to the extents that are there, trimmed ones among them.", |s| {
+        s.payload_bytes_held
+    }),
     ("roost_connections", "Connections of clients.", |s| s.connections),
     ("roost_receive_buffer_bytes", "Bytes received and not yet durable.", |s| s.receive_buffer_bytes),
     ("roost_tail_cache_bytes", "Bytes of blocks kept in memory for readers near the tail.", |s| s.tail_cache_bytes),
