@@ -267,6 +267,11 @@ impl Model {
         self.deleted.retain(|_, gate| *gate <= durable);
     }
 
+    /// The newest block that an undecided op lies in and that `is_lost`.
+    pub(crate) fn newest_pending(&self, is_lost: impl Fn(BlockNumber) -> bool) -> Option<BlockNumber> {
+        self.pending.iter().rev().map(|op| op.gate).find(|gate| is_lost(*gate))
+    }
+
     /// The shard takes changes. Should it have failed before, then what `is_lost` will never be seen again. Says whether it had.
     pub(crate) fn moved_on(&mut self, is_lost: impl Fn(BlockNumber) -> bool) -> bool {
         let had_failed = self.frozen.take().is_some();

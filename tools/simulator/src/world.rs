@@ -78,13 +78,15 @@ impl World {
 impl Life {
     /// Notices that the shard has failed, so that the model stops where the shard stopped. To be called before the two are compared.
     pub(crate) fn notice_failure(&self, shard: &Shard) -> bool {
-        let failed = matches!(shard.decided(BlockNumber(u64::MAX)), Some(Err(_)));
+        let is_lost = |gate| matches!(shard.decided(gate), Some(Err(_)));
         let mut model = self.world.model.borrow_mut();
-        if failed {
+        // Until the next segment's first block is durable, a crash can still bring a lost block back.
+        let undecided = model.newest_pending(is_lost).is_some_and(|gate| gate > shard.status().durable_block);
+        if is_lost(BlockNumber(u64::MAX)) || undecided {
             assert!(!self.harmless, "the shard failed although the device did not: {:?}", shard.status().phase);
             model.freeze(shard.status().durable_block);
             self.has_failed.set(true);
-        } else if model.moved_on(|gate| matches!(shard.decided(gate), Some(Err(_)))) {
+        } else if model.moved_on(is_lost) {
             assert!(!self.harmless, "the shard moved on although the device did not fail");
             self.world.count("moved on");
             self.has_failed.set(true);
