@@ -5,6 +5,7 @@ use std::fmt;
 
 /// What a run must have reached, if it ran at least [`Coverage::ENOUGH_SEEDS`] seeds of all scenarios.
 const MUST_BE_REACHED: &[&str] = &[
+    "a failed block found after a restart",
     "append acked",
     "append refused",
     "commit acked",
@@ -14,6 +15,7 @@ const MUST_BE_REACHED: &[&str] = &[
     "crash after the shard failed",
     "crash at a roll",
     "crash in a recovery",
+    "crash just after a recovery",
     "crash in a drain",
     "crash under load",
     "disk full",

@@ -35,8 +35,12 @@ const CLOCK_STEP_NANOS: i64 = 3_600_000_000_000;
 enum End {
     /// Within this time of its start.
     Soon(Duration),
+    /// Within this time of its shard's opening, when what recovery left for later is still to be done.
+    JustOpen(Duration),
     /// Shortly after the log moved to another segment, or while it moves.
     AtRoll(Duration),
+    /// Shortly after a write failed, before the log has moved on or while it does.
+    AtFailure(Duration),
     /// While it drains, after so much work.
     InDrain(Duration, Duration),
     /// When all is done and drained.
@@ -74,9 +78,8 @@ impl Run {
     }
 
     /// Starts the node. It opens its shard and compares it with the model by itself.
-    fn start(&mut self, faults: Faults) -> Rc<Life> {
+    fn start(&mut self, faults: Faults, harmless: bool) -> Rc<Life> {
         let runtime = self.sim.node(NODE);
-        let harmless = is_harmless(&faults);
         self.sim.set_faults(NODE, faults);
         let life = Rc::new(Life {
             world: self.world.clone(),
@@ -85,6 +88,7 @@ impl Run {
             shard: RefCell::new(None),
             open_failed: Cell::new(false),
             has_failed: Cell::new(false),
+            in_cache: std::mem::take(&mut self.in_cache),
             draining: Cell::new(false),
             running: Cell::new(0),
         });
@@ -93,13 +97,20 @@ impl Run {
     }
 
     fn live(&mut self, number: u64) {
-        let faults = self.world.plan.faults(&mut self.rng);
-        let end = self.end();
+        let mut faults = self.world.plan.faults(&mut self.rng);
+        if self.in_cache && self.rng.random_bool(0.8) {
+            // It works again, and has not forgotten yet.
+            faults = Faults::default();
+        }
+        let end = self.end(faults.write_error > 0.0);
         let quiet = self.rng.random_bool(0.3);
         if number > 0 && self.rng.random_bool(0.3) {
             self.sim.step_clock(NODE, self.rng.random_range(-CLOCK_STEP_NANOS..=CLOCK_STEP_NANOS));
         }
-        let life = self.start(faults);
+        let harmless = is_harmless(&faults);
+        // A device that fails from the start on mostly fails the start.
+        let at_start = if self.rng.random_bool(0.7) { Faults { write_error: 0.0, ..faults.clone() } } else { faults.clone() };
+        let life = self.start(at_start, harmless);
         if let End::Soon(within) = end {
             self.sim.run_for(within);
         }
@@ -111,15 +122,24 @@ impl Run {
             self.world.count("recovery failed");
             return self.stop(&life, "crash after a failed recovery");
         };
+        if let End::JustOpen(within) = end {
+            self.sim.run_for(within);
+            return self.stop(&life, "crash just after a recovery");
+        }
         if quiet {
             self.audit(&life, &shard);
         }
+        self.sim.set_faults(NODE, faults);
         self.start_load(&life, &shard, number);
         match end {
-            End::Soon(within) => self.sim.run_for(within),
+            End::Soon(within) | End::JustOpen(within) => self.sim.run_for(within),
             End::AtRoll(after) => {
                 let before = shard.status().open_segment;
                 self.wait(|| shard.status().open_segment != before || life.running.get() == 0 || is_stuck(&shard));
+                self.sim.run_for(after);
+            }
+            End::AtFailure(after) => {
+                self.wait(|| life.notice_failure(&shard) || life.running.get() == 0 || is_stuck(&shard));
                 self.sim.run_for(after);
             }
             End::InDrain(work, drain) => {
@@ -136,23 +156,28 @@ impl Run {
         }
         let what = match end {
             _ if life.has_failed.get() => "crash after the shard failed",
-            End::Soon(_) => "crash under load",
+            End::Soon(_) | End::JustOpen(_) => "crash under load",
             End::AtRoll(_) => "crash at a roll",
+            End::AtFailure(_) => "crash under load",
             End::InDrain(..) => "crash in a drain",
             End::Drained => "crash after a drain",
         };
         self.stop(&life, what);
     }
 
-    fn end(&mut self) -> End {
+    fn end(&mut self, writes_fail: bool) -> End {
         let rng = &mut self.rng;
-        if std::mem::take(&mut self.in_cache) && rng.random_bool(0.7) {
-            return End::Soon(Duration::from_micros(rng.random_range(0..=3_000)));
+        if self.in_cache && rng.random_bool(0.8) {
+            return End::JustOpen(Duration::from_micros(rng.random_range(0..=600)));
+        }
+        if writes_fail && rng.random_bool(0.6) {
+            return End::AtFailure(Duration::from_micros(rng.random_range(0..=1_500)));
         }
         let micros = |rng: &mut ChaCha8Rng, most| Duration::from_micros(rng.random_range(0..=most));
         match rng.random_range(0..10) {
             0 | 1 => End::Soon(micros(rng, 4_000)),
-            2..=4 => End::Soon(micros(rng, 60_000)),
+            2 => End::JustOpen(micros(rng, 1_500)),
+            3 | 4 => End::Soon(micros(rng, 60_000)),
             5 | 6 => End::AtRoll(micros(rng, 2_500)),
             7 => End::InDrain(micros(rng, 20_000), micros(rng, 3_000)),
             _ => End::Drained,
@@ -236,7 +261,7 @@ impl Run {
 
     /// On a working device: everything is there and can be read, readers catch up, the space of the dead comes back.
     fn last_life(&mut self) {
-        let life = self.start(Faults::default());
+        let life = self.start(Faults::default(), true);
         self.wait(|| life.shard.borrow().is_some() || life.open_failed.get());
         let shard = life.shard.borrow().clone().expect("the shard opens on a working device");
         self.audit(&life, &shard);
@@ -258,7 +283,7 @@ impl Run {
         self.wait(|| done.get());
         drop(shard);
         self.stop(&life, "last stop");
-        let life = self.start(Faults::default());
+        let life = self.start(Faults::default(), true);
         self.wait(|| life.shard.borrow().is_some() || life.open_failed.get());
         let shard = life.shard.borrow().clone().expect("the shard opens after its drain");
         self.audit(&life, &shard);
@@ -324,6 +349,7 @@ async fn open(life: Rc<Life>) {
         Ok(doubt) => {
             let mut coverage = world.coverage.borrow_mut();
             coverage.count("recovery");
+            coverage.add("a failed block found after a restart", u64::from(life.in_cache && doubt.survived > 0));
             coverage.add("in doubt: op survived", doubt.survived);
             coverage.add("in doubt: op vanished", doubt.vanished);
             coverage.add("in doubt: commit survived", doubt.commits_survived);

@@ -159,7 +159,14 @@ impl Plan {
                 self.steps = rng.random_range(10..=60);
                 self.readers = 0;
             }
-            Scenario::Faults => self.lives = rng.random_range(3..=6),
+            Scenario::Faults => {
+                self.lives = rng.random_range(3..=6);
+                // The smaller a block, the likelier a write that fails leaves all of it in a cache.
+                if rng.random_bool(0.5) {
+                    (self.payload, self.batch, self.window) = (self.payload.min(50), 1, self.window.min(3));
+                    self.options.commit_depth = rng.random_range(1..=2);
+                }
+            }
             Scenario::Tail => {
                 self.mix = Mix { append: 80, delete: 0, seal: 1, trim: 1, read: 3, ..self.mix };
                 self.readers = rng.random_range(2..=4);
@@ -205,7 +212,7 @@ impl Plan {
         if self.scenario == Scenario::Faults {
             // The most dangerous of all: some of what fails can be read all the same.
             if rng.random_bool(0.3) {
-                faults.write_error = [0.002, 0.01, 0.05][rng.random_range(0..3usize)];
+                faults.write_error = [0.002, 0.02, 0.1][rng.random_range(0..3usize)];
             }
             for _ in 0..rng.random_range(0..=2) {
                 let chance = [0.002, 0.02, 0.2][rng.random_range(0..3usize)];

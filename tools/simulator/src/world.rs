@@ -46,6 +46,8 @@ pub(crate) struct Life {
     pub(crate) open_failed: Cell<bool>,
     /// The shard has failed in this life; it may have moved on since.
     pub(crate) has_failed: Cell<bool>,
+    /// The process died after its device had failed: what is read now may be in a cache alone.
+    pub(crate) in_cache: bool,
     pub(crate) draining: Cell<bool>,
     /// Tasks of clients that have not ended.
     pub(crate) running: Cell<usize>,
