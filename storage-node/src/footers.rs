@@ -12,7 +12,7 @@ use log_format::ids::{ExtentNumber, SegmentId, Seq, Timestamp};
 use lru::LruCache;
 use node_io::{IoBuf, Runtime};
 
-use crate::index::{FooterIndex, MemoryIndex, RunEntry};
+use crate::index::{FooterIndex, MemoryIndex, RunEntry, SegmentIndex};
 use crate::read::FetchError;
 use crate::scan::BlockScan;
 use crate::segment::{DATA_START, Segment};
@@ -139,13 +139,14 @@ impl<R: Runtime> Inner<R> {
         Ok(())
     }
 
-    /// Derives the index of a segment from its blocks again: where the footer is damaged, the log wins.
-    pub(crate) async fn rebuild_index(
+    /// Derives the index of a segment from its blocks again, puts it in the place of the damaged footer's, and looks into it: the log wins.
+    pub(crate) async fn rebuild_index<T>(
         &self,
         segment: &Segment<R>,
         footer: &FooterIndex,
         damage: &FetchError,
-    ) -> Result<MemoryIndex, FetchError> {
+        look: impl FnOnce(&MemoryIndex) -> T,
+    ) -> Result<T, FetchError> {
         self.count_damage(damage);
         tracing::error!(segment = segment.id.0, %damage, "a page of the footer is damaged: the index is derived from the blocks again");
         let end = footer.trailer.data_end;
@@ -168,7 +169,9 @@ impl<R: Runtime> Inner<R> {
             }
             offset += step;
         }
-        Ok(memory)
+        let found = look(&memory);
+        *segment.index.borrow_mut() = SegmentIndex::Memory(memory);
+        Ok(found)
     }
 
     /// Up to `limit` runs of an extent in a closed segment, from the one that holds `from` or the next behind it.

@@ -99,7 +99,7 @@ impl MemoryIndex {
         })
     }
 
-    /// The first run of an extent appended at or after `time`, or the last before it: where to look for `time`.
+    /// The first run of an extent appended at or after `time`.
     pub(crate) fn run_at_time(&self, number: ExtentNumber, time: Timestamp) -> Option<RunEntry> {
         let runs = &self.extents.get(&number)?.runs;
         runs.get(runs.partition_point(|run| run.append_time < time)).copied()

@@ -238,10 +238,7 @@ impl<R: Runtime> Inner<R> {
         };
         match self.footer_runs(segment, &footer, number, from, limit).await {
             Err(damage @ FetchError::Damaged(_)) => {
-                let memory = self.rebuild_index(segment, &footer, &damage).await?;
-                let runs = memory.runs(number, from, limit);
-                *segment.index.borrow_mut() = SegmentIndex::Memory(memory);
-                Ok(runs)
+                self.rebuild_index(segment, &footer, &damage, |memory| memory.runs(number, from, limit)).await
             }
             result => result,
         }
@@ -298,11 +295,7 @@ impl<R: Runtime> Inner<R> {
         };
         let mut found = self.footer_run_at_time(&segment, &footer, number, time).await;
         if let Err(damage @ FetchError::Damaged(_)) = &found {
-            found = self.rebuild_index(&segment, &footer, damage).await.map(|memory| {
-                let run = memory.run_at_time(number, time);
-                *segment.index.borrow_mut() = SegmentIndex::Memory(memory);
-                run
-            });
+            found = self.rebuild_index(&segment, &footer, damage, |memory| memory.run_at_time(number, time)).await;
         }
         found.map_err(|error| {
             self.count_damage(&error);

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use log_format::PAGE_SIZE;
 use log_format::block::{RunKind, RunStart};
 use log_format::checkpoint::CheckpointPart;
-use log_format::footer::{FooterBuilder, FooterInput};
+use log_format::footer::{FooterBuilder, FooterInput, Trailer};
 use log_format::ids::{BlockNumber, ExtentId, ExtentNumber, Op, SegmentId, Seq, Timestamp};
 use node_io::{File, Runtime};
 
@@ -184,43 +184,40 @@ impl<R: Runtime> Inner<R> {
 
     /// Writes a segment's footer and drops its index from memory. With `cut`, the file ends behind the footer; else the footer ends the file.
     pub(crate) async fn close_segment(&self, segment: &Segment<R>, blocks: BlockRange, cut: bool) -> io::Result<()> {
-        let footer = {
+        let mut footer = {
             let index = segment.index.borrow();
             let SegmentIndex::Memory(memory) = &*index else { panic!("a segment is closed once") };
             let (sequence, extents) = memory.for_footer();
-            let input = |footer_offset| FooterInput {
+            FooterBuilder::build(&FooterInput {
                 segment: segment.id,
                 log_id: segment.identity.log_id,
-                footer_offset,
+                // Where it really goes depends on its length; only the trailer says so.
+                footer_offset: blocks.data_end,
                 data_end: blocks.data_end,
                 first_block: blocks.first,
                 last_block: blocks.last,
                 sequence: &sequence,
                 timers: &[],
                 extents: &extents,
-            };
-            if cut {
-                FooterBuilder::build(&input(blocks.data_end))
-            } else {
-                let length = FooterBuilder::build(&input(0)).len() as u64;
-                FooterBuilder::build(&input(segment.size.get() - length))
-            }
+            })
         };
         let length = footer.len() as u64;
         let offset = if cut { blocks.data_end } else { segment.size.get() - length };
         assert!(offset >= blocks.data_end, "the footer was given room");
+        let (pages, page) = footer.split_at_mut(length as usize - PAGE_SIZE);
+        let mut trailer = Trailer::decode(page, &segment.identity).expect("the trailer was built here");
+        trailer.footer_offset = offset;
+        trailer.encode(page);
         if cut {
             // First the size: a file without its footer is an unclosed one, while a footer that isn't at the end would be none.
             segment.file.set_size(offset + length).await?;
             segment.size.set(offset + length);
         }
         // The trailer last, when all pages that it stands for are on the medium: who finds it may rely on them.
-        let (pages, trailer) = footer.split_at(footer.len() - PAGE_SIZE);
         write_pages(&segment.file, pages, offset).await?;
         segment.file.sync().await?;
-        write_pages(&segment.file, trailer, offset + pages.len() as u64).await?;
+        write_pages(&segment.file, page, offset + pages.len() as u64).await?;
         segment.file.sync().await?;
-        let trailer = log_format::footer::Trailer::decode(trailer, &segment.identity).expect("the trailer was built here");
         *segment.index.borrow_mut() = SegmentIndex::Footer(FooterIndex { trailer });
         segment.closed.set(true);
         segment.settled.set(true);
